@@ -16,7 +16,7 @@ from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
-from headrace.verify.proof import means_the_same
+from headrace.verify.batch_ranges import means_the_same
 
 pytestmark = pytest.mark.plain
 

@@ -13,7 +13,7 @@ from headrace.model import PythonTransform
 from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
-from headrace.verify.proof import Range, ranges
+from headrace.verify.batch_ranges import Range, ranges
 from tests.verify.kit import Row, Scene, scene, write
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.spark.jvm.session_conf import applied
 from headrace.verify import Replayed
-from headrace.verify.replay import apply_late_rows
+from headrace.verify.late_rows import apply_late_rows
 from tests.verify import late_project
 from tests.verify.late_project import BATCHES, counts, held, land, read, run
 
@@ -124,7 +124,7 @@ import os, signal, sys
 from headrace.api import load
 from headrace.queries.layout import QueryLayout
 from headrace.build.project_session import session
-from headrace.verify.replay import apply_late_rows
+from headrace.verify.late_rows import apply_late_rows
 
 def die(boundary, batch):
     if boundary == "inside-transaction":

@@ -4,18 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.verify.dropped import late
-    from headrace.verify.lateness import Lateness, OperatorLateRows, Replayed
+    from headrace.verify.late_rows import late
     from headrace.verify.proof import verify
-    from headrace.verify.verdict import Difference, LateRow, Verdict
+    from headrace.verify.verdict import Difference, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
 
 __all__ = ["Difference", "LateRow", "Lateness", "OperatorLateRows", "Replayed", "Verdict", "late", "verify"]
 
 _MODULES = (
     "headrace.verify.verdict",
-    "headrace.verify.lateness",
     "headrace.verify.proof",
-    "headrace.verify.dropped",
+    "headrace.verify.late_rows",
 )
 
 

@@ -28,8 +28,7 @@ from headrace.spark.plans.operators import (
 )
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
 from headrace.verify import late_and_open
-from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
-from headrace.verify.version_ranges import (
+from headrace.verify.batch_ranges import (
     OtherShapeError,
     VersionRange,
     VersionRanges,
@@ -37,6 +36,7 @@ from headrace.verify.version_ranges import (
     other_shape,
     united,
 )
+from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

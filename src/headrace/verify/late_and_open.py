@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Finding
@@ -13,6 +14,7 @@ from headrace.spark.plans.analysed import analysed_plan, asked_clocks, plan_fact
 from headrace.spark.plans.determinism import by_order
 from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, PlannedOperator, stateful
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
+from headrace.verify.verdict import LateRow, OperatorLateRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,6 +35,43 @@ class LateInput:
 
     operator: str
     rows: DataFrame
+
+
+def counts(dropped: LateInput) -> Iterator[OperatorLateRows]:
+    """How many rows the operator dropped in each batch that dropped any, in order."""
+    for row in dropped.rows.groupBy("batch", _micros("watermark")).count().orderBy("batch").collect():
+        yield OperatorLateRows(
+            operator=dropped.operator,
+            batch=row["batch"],
+            watermark=_moment(row["watermark"]),
+            rows=row["count"],
+        )
+
+
+def listed(late: Iterable[LateInput], most: int) -> Iterator[LateRow]:
+    """The first rows that the operators dropped, of each the oldest batch first; `most` of them all."""
+    for dropped in late:
+        rows = dropped.rows.select("batch", _micros("watermark"), _micros("time"), "row")
+        for row in rows.orderBy("batch", "time").limit(most).collect() if most > 0 else ():
+            most -= 1
+            yield LateRow(
+                operator=dropped.operator,
+                batch=row["batch"],
+                watermark=_moment(row["watermark"]),
+                time=_moment(row["time"]),
+                row=row["row"].asDict(recursive=True),
+            )
+
+
+def _micros(name: str) -> Column:
+    """A timestamp as a number, which Python does not move into the machine's own time zone."""
+    from pyspark.sql import functions as F
+
+    return F.unix_micros(F.col(name)).alias(name)
+
+
+def _moment(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
 
 
 @dataclass(frozen=True, kw_only=True)

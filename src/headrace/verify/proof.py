@@ -13,28 +13,27 @@ from headrace.build.plan_builder import registered_tables
 from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.contract import SinkContext, readable_back
+from headrace.contract import SinkContext, Snapshot, readable_back
 from headrace.errors import CheckFailed, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.observe.lag import left_out
-from headrace.plan.comparison import compare as compare_forms
-from headrace.plan.difference import worst
 from headrace.queries.application import known_facts
 from headrace.queries.blame import with_command
 from headrace.queries.changes import cut_off, require_adopted, require_whole
-from headrace.queries.form import QueryForm
-from headrace.queries.layout import QueryLayout, latest_generation
-from headrace.queries.manifest import QueryRevision, forms
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
-from headrace.verify.answer import BatchAnswer, answer, prefix_of
-from headrace.verify.comparison import compare, schema_differences
-from headrace.verify.judgement import Evidence, verdict_of
+from headrace.spark.plans.determinism import limited
+from headrace.spark.plans.plan_text import metric, metrics_of
+from headrace.verify import late_and_open
+from headrace.verify.answer import READ, BatchAnswer, answer, prefix_of
+from headrace.verify.batch_ranges import Range, of_several_forms, ranges, version_ranges
+from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
+from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
 from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, findings_of
-from headrace.verify.version_ranges import version_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,11 +114,6 @@ def declared_query(project: Project, name: str) -> Query:
     )
 
 
-def layout_of(project: Project, query: Query) -> QueryLayout:
-    """Where the newest generation of a query lies."""
-    return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
-
-
 def committed_batch(layout: QueryLayout) -> int | None:
     """The newest committed batch that a sink was given."""
     checkpoint = Checkpoint(layout.checkpoint)
@@ -181,13 +175,7 @@ def uncommitted(query: Query) -> Finding:
 
 
 def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
-    run = SinkContext(
-        query=query.name,
-        generation=layout.generation,
-        mode=query.mode,
-        checkpoint=layout.checkpoint,
-        **known_facts(project),
-    )
+    run = sink_context(project, query, layout)
     with blamed_on_the_sink(query):
         snapshot = query.sink.read_back(spark, run)
     through = committed if snapshot.batch is None else snapshot.batch
@@ -235,6 +223,17 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
     return verdict
 
 
+def sink_context(project: Project, query: Query, layout: QueryLayout) -> SinkContext:
+    """What a sink is told of the query whose rows are read back."""
+    return SinkContext(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **known_facts(project),
+    )
+
+
 def _lost(query: Query, held: int, committed: int) -> Finding:
     return Finding(
         code="HR704",
@@ -242,56 +241,6 @@ def _lost(query: Query, held: int, committed: int) -> Finding:
         fix="restore the checkpoint of the same time as the sink, or reset the query (headrace reset QUERY)",
         where=query.where,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Range:
-    """The batches `first` to `last`; newest: the form that ran last made them, now or at an earlier time."""
-
-    first: int
-    last: int
-    newest: bool
-
-    def __str__(self) -> str:
-        return f"batch {self.first}" if self.first == self.last else f"batches {self.first} to {self.last}"
-
-
-def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
-    """The ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
-    known = [each for each in forms(layout.manifest) if each.from_batch <= through]
-    if not known:
-        return (Range(first=0, last=through, newest=True),)
-    found: list[Range] = []
-    for index, form in enumerate(known):
-        first = form.from_batch if found else 0
-        last = known[index + 1].from_batch - 1 if index + 1 < len(known) else through
-        if last < first:
-            continue
-        newest = means_the_same(_continued(known, index), known[-1])
-        if found and found[-1].newest and newest:
-            first = found.pop().first
-        found.append(Range(first=first, last=last, newest=newest))
-    return tuple(found)
-
-
-def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
-    """The last of the forms that differ from this one by names of sources alone."""
-    while index + 1 < len(known) and known[index + 1].continues:
-        index += 1
-    return known[index]
-
-
-def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
-    """Whether two forms are one query; an older version kept only a digest of its plan, as its Spark wrote it."""
-    if one.form is not None and other.form is not None:
-        try:
-            forms_of_both = QueryForm.of(one.form), QueryForm.of(other.form)
-        except (TypeError, KeyError, ValueError):
-            return False  # Of a newer version, or damaged: nothing is proved by it.
-        if not any(each.unreadable for each in forms_of_both):
-            return worst(compare_forms(*forms_of_both)) in ("same", "safe")
-    by_spark = one.spark != other.spark and one.shape is not None and one.shape == other.shape
-    return one.fingerprint == other.fingerprint or by_spark
 
 
 def verdict_by_ranges(
@@ -327,26 +276,160 @@ def verdict_by_ranges(
         differences=tuple(each for each in found.differences if each.kind != "unexpected"),
     )
     if lacking:
-        return replace(verdict, state="mismatch", findings=(_lacking(query, lacking, judged),))
+        what = f"of what {judged} gave, {lacking} rows are missing in the sink or have other values"
+        return replace(verdict, state="mismatch", findings=(wrong(query, what),))
     rest = f", which cannot be computed again; what {judged} gave is all there"
     return replace(verdict, state="undecided", findings=(of_several_forms(query, parts, rest),))
 
 
-def of_several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
-    """That some batches were made by another form of the query; `rest`: what follows from it."""
-    older = " and ".join(str(each) for each in parts if not each.newest)
-    return Finding(
-        code="HR650",
-        what=f"{older} of query '{query.name}' were made by another form of it{rest}",
-        fix="reset the query (headrace reset QUERY), which reads its sources again, if all rows are to mean the same",
-        where=query.where,
+_RANK = "__headrace_rank"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a verdict on `query` up to `batch` is found from."""
+
+    query: Query
+    batch: int
+    expected: BatchAnswer
+    snapshot: Snapshot
+    again: Rerun
+    spark: SparkSession
+
+
+def verdict_of(evidence: Evidence) -> Verdict:
+    """Compare the sink with the batch answer; where a difference proves nothing, with another run as a stream."""
+    query, snapshot, expected = evidence.query, evidence.snapshot, evidence.expected
+    if expected.by_function:
+        return _by_rerun(evidence, Verdict(query=query.name, batch=evidence.batch, state="undecided"))
+    with blamed_on_the_sink(query, snapshot):
+        found = compare(expected.frame, snapshot.rows, snapshot.key, snapshot.rejected)
+    verdict = _counted(evidence, found)
+    if found.equal:
+        return replace(verdict, state=_fine(verdict))
+    reasons = tuple(_reasons(evidence, found, verdict))
+    if not reasons:
+        return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
+    verdict = replace(verdict, state="undecided", findings=reasons)
+    return _by_rerun(evidence, verdict) if all(map(_is_settled_by_rerun, reasons)) else verdict
+
+
+def _counted(evidence: Evidence, found: Comparison) -> Verdict:
+    counted = {name: metric(found.executed, name) for name in metrics_of(found.executed)}
+    late = sum(rows for name, rows in counted.items() if name.startswith(LATE_METRIC))
+    verdict = Verdict(
+        query=evidence.query.name,
+        batch=evidence.batch,
+        state="equal",
+        rows_read=sum(rows for name, rows in counted.items() if name.startswith(READ)),
+        rows_open=sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC)),
+        rows_late=late,
+        rows_replayed=sum(metric(found.executed, name, REPLAYED) for name in counted if name.startswith(LATE_METRIC)),
+        late=tuple(listed(evidence.expected.late, MOST)) if late else (),
+    )
+    return _compared(verdict, found)
+
+
+def _compared(verdict: Verdict, found: Comparison) -> Verdict:
+    return replace(
+        verdict,
+        rows_expected=found.rows_expected,
+        rows_actual=found.rows_actual,
+        rows_set_aside=found.rejected,
+        missing=found.missing,
+        unexpected=found.unexpected,
+        different=found.different,
+        differences=found.differences,
     )
 
 
-def _lacking(query: Query, rows: int, judged: str) -> Finding:
-    return Finding(
-        code="HR712",
-        what=f"of what {judged} gave, {rows} rows are missing in the sink or have other values",
-        fix="look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)",
-        where=query.where,
+def _fine(verdict: Verdict) -> State:
+    return "late" if verdict.rows_late else "open" if verdict.rows_open else "equal"
+
+
+def _reasons(evidence: Evidence, found: Comparison, verdict: Verdict) -> Iterator[Finding]:
+    """Why these differences do not prove the sink wrong."""
+    query, expected, snapshot = evidence.query, evidence.expected, evidence.snapshot
+    proved = expected.inner_joins_alone and (found.unexpected or found.different or not verdict.rows_late)
+    for caveat in expected.caveats:
+        if isinstance(caveat, Caveat) and caveat.of_held_rows and proved:
+            continue
+        if isinstance(caveat, Caveat) and caveat.of_equal_rows and not tied(evidence.spark, expected.frame):
+            continue
+        yield caveat
+    names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
+    revived = sum(metric(found.executed, name, REVIVED) for name in names)
+    if revived:
+        yield late_and_open.revived_sessions(query, revived)
+    # In the other modes a database refuses a second row of one key.
+    if snapshot.key and query.mode == "update":
+        distinct = expected.frame.select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
+        if distinct < found.rows_expected:
+            yield late_and_open.unfit_key(query, snapshot.key, found.rows_expected - distinct)
+
+
+def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
+    """The verdict by another run over the same batches; `undecided`, with the reason, where there can be none."""
+    query, snapshot, expected = evidence.query, evidence.snapshot, evidence.expected
+    findings = undecided.findings or expected.caveats
+    undecided = replace(undecided, findings=findings)
+    if not all(map(_is_settled_by_rerun, findings)):
+        return undecided
+    again, key = evidence.again, snapshot.key
+    if obstacle := again.obstacle(replayed=snapshot.replayed):
+        return replace(undecided, findings=(*findings, obstacle))
+    try:
+        with again.rows(evidence.spark, key) as rows, blamed_on_the_sink(query, snapshot):
+            found = compare(rows, snapshot.rows, key, snapshot.rejected)
+            verdict = _compared(replace(undecided, rerun=True, findings=()), found)
+            if expected.by_function:
+                verdict = _with_counts_below(evidence, verdict)
+            if found.equal:
+                return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
+            by_order = expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings)
+            if by_order:
+                with again.rows(evidence.spark, key, reordered=True) as other:
+                    if not compare(rows, other, key).equal:
+                        reason = late_and_open.order_of_rows(
+                            query, "runs with the rows of a batch in another order differ"
+                        )
+                        return replace(verdict, state="undecided", findings=(reason,))
+    except CheckFailed as error:
+        return replace(undecided, findings=(*findings, *error.findings))
+    return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
+
+
+def _is_settled_by_rerun(reason: Finding) -> bool:
+    return isinstance(reason, Caveat) and reason.settled_by_rerun
+
+
+def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:
+    """The rows that came to a state function, and those that were too late for it: a batch can answer that much."""
+    late = sum(each.rows.count() for each in evidence.expected.late)
+    return replace(
+        verdict,
+        rows_read=evidence.again.rows_read(evidence.spark),
+        rows_late=late,
+        late=tuple(listed(evidence.expected.late, MOST)) if late else (),
     )
+
+
+def wrong(query: Query, what: str) -> Finding:
+    """The sink holds something else than it must."""
+    fix = "look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)"
+    return Finding(code="HR712", what=what, fix=fix, where=query.where)
+
+
+def tied(spark: SparkSession, frame: DataFrame) -> bool:
+    """Whether rows that are equal by the sort order lie on both sides of a limit, or a limit takes rows without order.
+
+    Only a limit right above a sort over all rows is looked into, and it must be the only one.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    limit = limited(spark, frame)
+    if limit is None:
+        return True
+    ranked = limit.rows.select(F.rank().over(Window.orderBy(*limit.order)).alias(_RANK))
+    return ranked.where(F.col(_RANK) <= limit.most).limit(limit.most + 1).count() > limit.most

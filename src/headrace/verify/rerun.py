@@ -24,7 +24,7 @@ from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.durable import move
 from headrace.storage.private import scratch
 from headrace.verify.answer import Prefix
-from headrace.verify.version_ranges import VersionRanges
+from headrace.verify.batch_ranges import VersionRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

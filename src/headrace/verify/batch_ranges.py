@@ -1,4 +1,4 @@
-"""The ranges of a query's batches over which its refreshed tables stayed the same, and one plan over all of them."""
+"""The ranges of a query's batches: over the same versions of its tables, with one plan over all, and of one form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.tables import Tables, TableVersions, Use, in_force
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
+from headrace.plan.comparison import compare as compare_forms
+from headrace.plan.difference import worst
+from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout
+from headrace.queries.manifest import QueryRevision, forms
 from headrace.spark.plans import plan_rewrite as plans
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.operators import stateful
@@ -156,5 +160,66 @@ def _gone(query: Query, table: str, first: int, last: int) -> Finding:
         what=f"the version of table '{table}' that query '{query.name}' made the batches {first} to {last} with was "
         "removed",
         fix="verify sooner, or refresh more seldom: older versions are removed",
+        where=query.where,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The batches `first` to `last`; newest: the form that ran last made them, now or at an earlier time."""
+
+    first: int
+    last: int
+    newest: bool
+
+    def __str__(self) -> str:
+        return f"batch {self.first}" if self.first == self.last else f"batches {self.first} to {self.last}"
+
+
+def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
+    """The ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
+    known = [each for each in forms(layout.manifest) if each.from_batch <= through]
+    if not known:
+        return (Range(first=0, last=through, newest=True),)
+    found: list[Range] = []
+    for index, form in enumerate(known):
+        first = form.from_batch if found else 0
+        last = known[index + 1].from_batch - 1 if index + 1 < len(known) else through
+        if last < first:
+            continue
+        newest = means_the_same(_continued(known, index), known[-1])
+        if found and found[-1].newest and newest:
+            first = found.pop().first
+        found.append(Range(first=first, last=last, newest=newest))
+    return tuple(found)
+
+
+def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
+    """The last of the forms that differ from this one by names of sources alone."""
+    while index + 1 < len(known) and known[index + 1].continues:
+        index += 1
+    return known[index]
+
+
+def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
+    """Whether two forms are one query; an older version kept only a digest of its plan, as its Spark wrote it."""
+    if one.form is not None and other.form is not None:
+        try:
+            forms_of_both = QueryForm.of(one.form), QueryForm.of(other.form)
+        except (TypeError, KeyError, ValueError):
+            return False  # Of a newer version, or damaged: nothing is proved by it.
+        if not any(each.unreadable for each in forms_of_both):
+            return worst(compare_forms(*forms_of_both)) in ("same", "safe")
+    by_spark = one.spark != other.spark and one.shape is not None and one.shape == other.shape
+    return one.fingerprint == other.fingerprint or by_spark
+
+
+def of_several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
+    """That some batches were made by another form of the query; `rest`: what follows from it."""
+    older = " and ".join(str(each) for each in parts if not each.newest)
+    return Finding(
+        code="HR650",
+        what=f"{older} of query '{query.name}' were made by another form of it{rest}",
+        fix="reset the query (headrace reset QUERY), which reads its sources again, if all rows are to mean the same",
         where=query.where,
     )

@@ -1,0 +1,302 @@
+"""The rows that a query dropped as late: listed, written out, or brought back into the result.
+
+A row is late for a group of event times when the watermark has passed the group's end. Watermarks never go back, so
+every later row of that group is late too, and Spark has let its state go: the query writes no row of it any more. So
+rows can be brought back into one aggregation by windows or by the event time itself. Sessions grow together, groups of
+a second operator may still be open, and a deduplication or a join has no groups: there rows are not brought back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.build.plan_builder import registered_tables
+from headrace.build.project_session import borrowed
+from headrace.contract import Correction, Snapshot, path_options
+from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
+from headrace.model import Project, Query
+from headrace.queries.blame import commanded
+from headrace.queries.layout import QueryLayout, layout_of
+from headrace.run.query_run import Reached
+from headrace.run.sink_work import require_stopped
+from headrace.run.state_store import session_settings
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.plans.plan_text import metric, metrics_of
+from headrace.storage.durable import replacing
+from headrace.verify.answer import BatchAnswer, answer, prefix_of, since_batch
+from headrace.verify.batch_ranges import version_ranges
+from headrace.verify.comparison import compare, schema_differences
+from headrace.verify.late_and_open import LATE_METRIC, LateInput, counts, listed
+from headrace.verify.proof import blockers, committed_batch, declared_query, sink_context, uncommitted
+from headrace.verify.verdict import Lateness, Replayed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def late(
+    project: Project,
+    query: str,
+    *,
+    since: int = 0,
+    limit: int = 20,
+    to: str | os.PathLike[str] | None = None,
+    replay: bool = False,
+    spark: SparkSession | None = None,
+) -> Lateness:
+    """The rows that `query` dropped as late in the committed batches from `since` on, with the first `limit` of them.
+
+    `to`: a directory into which they are written, once each, as their sources gave them. `replay`: all that were not
+    brought back yet are brought back into the result, for which the query must not be running. Without both nothing is
+    written, and the query may be running. Raises CheckpointError or SourceError when the prefix can no longer be read,
+    and CheckFailed or SinkError when rows cannot be brought back or written.
+    """
+    declared = declared_query(project, query)
+    with commanded(declared):
+        return _late(project, declared, since=since, limit=limit, to=to, replay=replay, spark=spark)
+
+
+def _late(
+    project: Project,
+    declared: Query,
+    *,
+    since: int,
+    limit: int,
+    to: str | os.PathLike[str] | None,
+    replay: bool,
+    spark: SparkSession | None,
+) -> Lateness:
+    query, layout = declared.name, layout_of(project, declared)
+    committed = committed_batch(layout)
+    unreadable = tuple(blockers(project, declared, layout))
+    if not unreadable and committed is None:
+        unreadable = (uncommitted(declared),)
+    if unreadable or committed is None or since > committed:
+        return Lateness(query=query, batch=committed, since=since, findings=unreadable)
+    directory = None if to is None else late_directory(project, declared, to)
+    with (
+        borrowed(project, spark) as spark,
+        applied(spark, session_settings(project, spark)),
+        registered_tables(project, declared, spark),
+    ):
+        done = apply_late_rows(project, declared, layout, spark) if replay else None
+        prefix = since_batch(prefix_of(project, declared, layout, committed), since)
+        over = version_ranges(project, declared, layout, committed, spark)
+        asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
+        replayed, unknown = _replayed(project, declared, layout)
+        files = () if directory is None else tuple(late_files(asked.late, directory, query, layout.generation))
+        return Lateness(
+            query=query,
+            batch=committed,
+            since=since,
+            batches=tuple(each for dropped in asked.late for each in counts(dropped)),
+            rows=tuple(listed(asked.late, limit)),
+            replayed=replayed,
+            replay=done,
+            exported=files,
+            findings=(*_findings(declared, asked), *unknown),
+        )
+
+
+def _findings(query: Query, asked: BatchAnswer) -> Iterator[Finding]:
+    for finding in asked.incomplete:
+        yield finding.weighed("error")
+    if not asked.incomplete and not asked.late:
+        why = "no state of it is bounded by a watermark" if asked.operators else "it keeps no state"
+        if asked.operators and query.mode == "complete":
+            why = "complete mode keeps every group"
+        what = f"query '{query.name}' can drop no row as late: {why}"
+        yield Finding(code="HR690", what=what, where=query.where)
+
+
+def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
+    """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
+    run = sink_context(project, query, layout)
+    try:
+        return None if query.sink.late_rows is None else query.sink.late_rows.last(run), ()
+    except HeadraceError as error:
+        return None, tuple(finding.weighed("warning") for finding in error.findings)
+
+
+def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
+    """The directory that rows of `query` may be written to; made if it is not there.
+
+    Raises CheckFailed where a source of the query would take them for new rows, PlatformError if it cannot be made.
+    """
+    found = Path(to).resolve()
+    for source in project.sources_of(query):
+        if any(found.is_relative_to(place) for place in _places(source.connector)):
+            raise CheckFailed(
+                Finding(
+                    code="HR695",
+                    what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
+                    "rows again",
+                    fix="name another directory",
+                    where=source.where,
+                )
+            )
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(found, error) from error
+    return found
+
+
+def late_files(late: Iterable[LateInput], home: Path, query: str, generation: int) -> Iterator[Path]:
+    """Write each late row once, however many operators dropped it; yields every file that holds rows of them.
+
+    What a committed batch dropped never changes, so a file that is there already is whole and stays. Others appear
+    under their names only when they are whole.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    frames = [dropped.rows.select("batch", "origin.source", "origin.number", "origin.line") for dropped in late]
+    if not frames:
+        return
+    rows: DataFrame = reduce(DataFrame.union, frames).groupBy("source", "batch", "number").agg(F.first("line"))
+    ordered = rows.orderBy("source", "batch", "number").toLocalIterator(prefetchPartitions=True)
+    try:
+        for (source, batch), lines in groupby(ordered, key=lambda row: (row["source"], row["batch"])):
+            file = home / source / f"{query}-g{generation}-{batch:06d}.json"
+            if not file.exists():
+                file.parent.mkdir(exist_ok=True)
+                with replacing(file) as out:
+                    out.writelines(f"{row[3]}\n" for row in lines)
+            yield file
+    except OSError as error:
+        raise _unwritable(home, error) from error
+
+
+def _places(connector: object) -> Iterator[Path]:
+    """The directories that a connector names in its options."""
+    for option in path_options(connector):
+        value = getattr(connector, option)
+        if isinstance(value, str) and "://" not in value:
+            # Of a pattern, the part that every match begins with.
+            parts = Path(value).parts
+            plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[{")), len(parts))
+            yield Path(*parts[:plain]).resolve()
+
+
+def _unwritable(home: Path, error: OSError) -> PlatformError:
+    what = f"late rows cannot be written to '{home}': {error.strerror or error}"
+    return PlatformError(Finding(code="HR694", what=what, fix="name a directory that can be written"))
+
+
+def apply_late_rows(
+    project: Project, query: Query, layout: QueryLayout, spark: SparkSession, *, reached: Reached | None = None
+) -> Replayed:
+    """Bring every late row of the batches in the sink back into its result, in one transaction of the sink.
+
+    Only a result that is proved right is changed. Called again, or after a crash, it brings back what is still missing.
+    Raises CheckFailed or SinkError; then nothing was changed.
+    """
+    require_stopped(
+        project, query, code="HR558", fix="stop it first, bring late rows back, and start it again; nothing is lost"
+    )
+    sink = query.sink
+    if (late_rows := sink.late_rows) is None:
+        raise _irreplayable(query, f"the sink '{query.sink_kind}' cannot replace single rows")
+    run = sink_context(project, query, layout)
+    if reached is not None:
+        run = replace(run, on_boundary=reached)
+    # Before the snapshot: the sink is never behind what was committed earlier.
+    committed = committed_batch(layout)
+    held = sink.read_back(spark, run)
+    if not held.key:
+        raise _irreplayable(query, "its sink has no key by which a row could be replaced")
+    if held.batch is None or (committed is not None and held.batch < committed):
+        raise _unproved(query)
+    prefix = prefix_of(project, query, layout, held.batch)
+    over = version_ranges(project, query, layout, held.batch, spark)
+    before = answer(project, query, prefix, spark, over, held.key, replayed=held.replayed)
+    for reason in _obstacles(query, before, held.key):
+        raise _irreplayable(query, reason)
+    late = _require_proved(query, before, held)
+    if not late:
+        return Replayed(late=0, written=0, deleted=0)
+    after = answer(project, query, prefix, spark, over, held.key, replayed=held.batch).frame
+    changed, gone = _changes(after, held)
+    changed, gone = changed.persist(), gone.persist()
+    try:
+        correction = Correction(snapshot=held, rows=changed, deletes=gone, late=late)
+        late_rows.apply(correction, run)
+        return Replayed(late=late, written=changed.count(), deleted=gone.count())
+    finally:
+        changed.unpersist()
+        gone.unpersist()
+
+
+def _obstacles(query: Query, asked: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
+    """Why late rows cannot be brought back for certain."""
+    if not asked.operators:
+        return
+    if len(asked.operators) > 1:
+        yield "it has more than one operator with state, and the groups of the next one may still be open"
+    (operator, *_) = asked.operators
+    if operator.kind != "Aggregate":
+        yield f"{operator.kind} is no aggregation, so there is no group that the watermark has closed for good"
+    if operator.session:
+        yield "a late row can make one session of two, and the sink holds both"
+    if asked.late and not set(asked.by_time) & set(key):
+        yield f"the sink's key ({', '.join(key)}) holds no window or event time, so later rows may replace one another"
+    yield from (caveat.what for caveat in asked.caveats)
+
+
+def _require_proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
+    """How many late rows the sink lacks; raises CheckFailed if it does not hold everything else."""
+    differing = schema_differences(before.frame.schema, held.rows.schema)
+    found = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
+    if found is None or not found.equal:
+        raise _unproved(query)
+    names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
+    return sum(metric(found.executed, name) for name in names)
+
+
+def _changes(after: DataFrame, held: Snapshot) -> tuple[DataFrame, DataFrame]:
+    """The rows of the answer that the sink does not hold, and the keys that it holds and the answer does not."""
+    names, key = after.columns, list(held.key)
+    sinks = held.rows if held.rejected is None else held.rows.unionByName(held.rejected)
+    known = sinks.select(_text(names).alias("known"))
+    changed = after.withColumn("__headrace_text", _text(names))
+    changed = changed.join(known, changed["__headrace_text"] == known["known"], "left_anti").drop("__headrace_text")
+    keys = after.select(_text(key).alias("known"))
+    gone = held.rows.withColumn("__headrace_text", _text(key))
+    gone = gone.join(keys, gone["__headrace_text"] == keys["known"], "left_anti").select(*[f"`{name}`" for name in key])
+    return changed, gone
+
+
+def _text(names: list[str]) -> Column:
+    """Columns as one text, in which equal values, NULL among them, are equal."""
+    from pyspark.sql import functions as F
+
+    return F.to_json(F.struct(*[F.col(f"`{name}`") for name in names]), {"ignoreNullFields": "false"})
+
+
+def _unproved(query: Query) -> CheckFailed:
+    return CheckFailed(
+        Finding(
+            code="HR692",
+            what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
+            fix=f"see what differs, and fix it first: headrace verify {query.name}",
+            where=query.where,
+        )
+    )
+
+
+def _irreplayable(query: Query, why: str) -> CheckFailed:
+    return CheckFailed(
+        Finding(
+            code="HR691",
+            what=f"late rows of query '{query.name}' cannot be brought back into its result: {why}",
+            fix=f"export them and add them where the result is used: headrace late {query.name} --export DIRECTORY",
+            where=query.where,
+        )
+    )
