@@ -2,8 +2,7 @@
 
 from headrace.change.plans import Adoption, AdoptionPlan, ResetPlan, ResetResult, RewindPlan, RewindResult
 from headrace.change.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
-from headrace.check.guarantee import Guarantee, Link
-from headrace.check.result import CheckResult
+from headrace.check.result import CheckResult, Guarantee, Link
 from headrace.contract import Outcome, QueryState
 from headrace.observe.board import OrderAnswer, RunResult
 from headrace.observe.history import Event, QueryStatus

@@ -13,7 +13,7 @@ from headrace.build.project_session import borrowed
 from headrace.change.adopt_sources import matched, shown
 from headrace.change.plans import AdoptionPlan, PlannedIs
 from headrace.check.analysed import analysed
-from headrace.check.event_time import POLICY, kept_policy
+from headrace.check.state_bounds import POLICY, kept_policy
 from headrace.check.structure import concerning
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.adoption import listing, unfit

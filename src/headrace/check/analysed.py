@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.aggregated import CONDITIONS, aggregated, bounding_fix
 from headrace.check.state_bounds import StateBound, joins, state_bounds, unremoved
 from headrace.check.triggers import async_progress
 from headrace.check.user_functions import chance, clock_and_order
 from headrace.errors import Finding
+from headrace.findings import Severity
 from headrace.model import AvailableNow, Continuous, Query
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.spark.messages.refusals import finding_of
+from headrace.spark.plans.aggregations import Aggregation, aggregations, grouped_functions
 from headrace.spark.plans.analysed import PlanFacts, analysed_plan, optimised_plan
 from headrace.spark.plans.determinism import determinism
 from headrace.spark.plans.join_plan import stream_joins
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NO_WATERMARK = "streaming aggregations without watermark"
+_STATEFUL_FUNCTIONS = "use Spark's own aggregate functions, or keep what the function needs by applyInPandasWithState"
 # Of each operation the code, what the query does, and the fix.
 _LIMIT = (
     "HR223",
@@ -73,11 +75,12 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         return
     refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
     if not refused:
-        told = tuple(aggregated(query, frame))
-        explained = any(finding.severity == "error" and finding.code in CONDITIONS for finding in told)
+        grouped = tuple(aggregations(frame))
+        conditions = [finding for each in grouped for finding in _uncleaned(query, each)]
         # Of a condition that is not met Spark says only that there is no watermark.
+        explained = any(finding.severity == "error" for finding in conditions)
         by_spark = (each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what))
-        refused = (*by_spark, *told)
+        refused = (*by_spark, *_impossible(query, frame, grouped), *conditions)
     yield from refused
     yield from async_progress(query, facts.keeps_state)
     if not any(finding.severity == "error" for finding in refused) and (facts.stateful or len(facts.sources) > 1):
@@ -265,3 +268,96 @@ class _Asked:
             return self
 
         return called
+
+
+def _impossible(query: Query, frame: DataFrame, grouped: Sequence[Aggregation]) -> Iterator[Finding]:
+    """What Spark refuses only when the first batch is planned."""
+    whats = [
+        f"query '{query.name}' aggregates by the Python function {name}, which a stream cannot do"
+        for aggregation in grouped
+        for name in dict.fromkeys(aggregation.python)
+    ]
+    whats += [
+        f"query '{query.name}' uses {method}, which in a stream is given a group's rows of one batch only"
+        for method in dict.fromkeys(grouped_functions(frame))
+    ]
+    for what in whats:
+        yield Finding(code="HR225", what=what, fix=_STATEFUL_FUNCTIONS, where=query.where)
+    if any(aggregation.sessions_alone for aggregation in grouped):
+        yield Finding(
+            code="HR226",
+            what=f"query '{query.name}' groups by a session window alone, which a stream cannot do",
+            fix="group by one more column; a constant one will do where the sessions are those of everybody",
+            where=query.where,
+        )
+
+
+def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
+    """Which of the guide's four conditions for cleaning state is not met, or that there is no watermark at all.
+
+    Source: Structured Streaming guide, "Conditions for watermarking to clean aggregation state". Append mode gives a
+    row only when its group is finished, so there Spark refuses what in other modes only keeps its state.
+    """
+    on = " and ".join(f"'{column}'" for column in aggregation.watermarks)
+    kept = "no group ever ends" if query.mode == "append" else "the state of no group is ever cleaned"
+    if query.mode == "complete":
+        if on:
+            yield _finding(
+                query,
+                "HR270",
+                what=f"runs in complete mode, which keeps every group, so the watermark on {on} cleans no state",
+                fix="use the mode update or append to let go of groups that the watermark has passed",
+                severity="note",
+            )
+    elif aggregation.bounded or not (aggregation.by or query.mode == "append"):
+        return
+    elif not on and aggregation.later:
+        yield _finding(
+            query,
+            "HR273",
+            what=f"puts a watermark on '{aggregation.later[-1]}' after its aggregation, which cannot use it: {kept}",
+            fix="put it on before: at the source's declaration, or by withWatermark in front of groupBy",
+            severity="warning",
+        )
+    elif on and aggregation.times and not set(aggregation.times) & set(aggregation.watermarks):
+        times = " and ".join(f"'{column}'" for column in aggregation.times)
+        yield _finding(
+            query,
+            "HR272",
+            what=f"groups by the time {times}, and its watermark is on {on}: {kept}",
+            fix=f"put the watermark on {times}, or group by {on} or a window of it",
+            severity="warning",
+        )
+    elif on:
+        by = f"groups by {', '.join(aggregation.by)}" if aggregation.by else "groups by nothing"
+        yield _finding(
+            query,
+            "HR271",
+            what=f"{by}, and neither by {on}, which has the watermark, nor by a window of it: {kept}",
+            fix=f"group by {on} or window({aggregation.watermarks[0]}, ...) as well"
+            + (", or use the mode update or complete" if query.mode == "append" else ""),
+            severity="note",
+        )
+    elif aggregation.by:
+        yield Finding(
+            code="HR240",
+            what=f"query '{query.name}' keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
+            fix=bounding_fix((), aggregation.given),
+            where=query.where,
+            severity="note",
+        )
+
+
+def _finding(query: Query, code: str, *, what: str, fix: str, severity: Severity) -> Finding:
+    worst: Severity = "error" if query.mode == "append" else severity
+    return Finding(code=code, what=f"query '{query.name}' {what}", fix=fix, where=query.where, severity=worst)
+
+
+def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:
+    """What to do about an operator whose rows have these columns with a watermark, and these timestamps."""
+    if marked:
+        return f"use {marked[0]}, which has the watermark, or a window of it, in the operation as well"
+    if times:
+        known = " or ".join(times[:3])
+        return f"give the source a watermark on {known}, and use that column, or a window of it, in the operation"
+    return "give the source a column of event time with a watermark, and use it, or a window of it, in the operation"

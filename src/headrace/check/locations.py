@@ -1,26 +1,29 @@
-"""Where a project's files lie: the storage, the paths of its ends, and what only the driver's machine has."""
+"""Where a project's files lie: its storage, the paths of its ends, those that two claim or only the driver has."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from headrace.cluster.connection import is_elsewhere
-from headrace.contract import path_options
+from headrace.contract import Connector, Identity, path_options, same_place
+from headrace.contract.identity import canonical_path, shown
 from headrace.errors import Finding, PlatformError, Where
-from headrace.model import Project, Query
+from headrace.model import NamedSource, Project, Query
 from headrace.spark.jvm.settings import CONDITIONAL_CREATION, OBJECT_STORE_PREFIX, default_master
 from headrace.storage.location import is_known, path_fault, place, scheme_of
 from headrace.storage.remote import RemotePath
-from headrace.storage.store import SCHEMES
+from headrace.storage.store import SCHEMES, StoreNotAsked
 
 _AUTHORITIES = {"hdfs": "host", "s3a": "bucket"}
 # Names that others give to what Hadoop calls s3a://, and under which it has no file system of its own.
 _NAMESAKES = ("s3", "s3n")
-# It does not answer; its package is not installed; it refuses access.
-_BY_OUR_CLIENT = ("HR831", "HR011", "HR833")
+# What is kept lies in directories of these names.
+_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 # On a cluster of the same machine, executors see the paths that the driver sees.
 _FIX = "name a path that all machines see, such as hdfs:// or s3a://; or declare a mounted directory: shared_paths"
 
@@ -75,40 +78,51 @@ def storage(project: Project) -> Iterator[Finding]:
 def remote_paths(project: Project) -> Iterator[Finding]:
     """Each store is asked once for what is read or written, and once for Spark's log of a directory of files."""
     asked: set[tuple[str, bool]] = set()
-    for whose, path, keeps_log, where in _paths(project):
-        scheme = scheme_of(path)
-        if (wrong := path_fault(path)) is not None:
-            what = f"{whose} has the path {path}, which {wrong[0]}"
-            yield Finding(code="HR834", what=what, fix=wrong[1], where=where)
+    for each in _paths(project):
+        scheme = scheme_of(each.path)
+        if (wrong := path_fault(each.path)) is not None:
+            what = f"{each.whose} has the path {each.path}, which {wrong[0]}"
+            yield Finding(code="HR834", what=what, fix=wrong[1], where=each.where)
             continue
         if scheme in _NAMESAKES and not _implemented(project, str(scheme)):
             yield Finding(
                 code="HR838",
-                what=f"{whose} has the path {path}, and Spark has no file system for {scheme}://",
-                fix=f"write s3a://{path.partition('://')[2]}",
-                where=where,
+                what=f"{each.whose} has the path {each.path}, and Spark has no file system for {scheme}://",
+                fix=f"write s3a://{each.path.partition('://')[2]}",
+                where=each.where,
             )
-        store = path.partition("://")[2].partition("/")[0]
-        if scheme is None or not is_known(path) or (f"{scheme}://{store}", keeps_log) in asked:
+        store = each.path.partition("://")[2].partition("/")[0]
+        if scheme is None or not is_known(each.path) or (f"{scheme}://{store}", each.keeps_log) in asked:
             continue
-        asked.add((f"{scheme}://{store}", keeps_log))
+        asked.add((f"{scheme}://{store}", each.keeps_log))
         try:
-            place(path).exists()
+            place(each.path).exists()
         except PlatformError as error:
+            # What Spark alone reads or writes there it may reach by ways that Headrace does not have, as Kerberos.
+            may_reach = isinstance(error, StoreNotAsked) and not each.keeps_log
             for finding in error.findings:
-                told = finding.but(what=f"{whose} has the path {path}: {finding.what}", where=where)
-                # What Spark alone reads or writes there it may reach by ways that Headrace does not have, as Kerberos.
-                yield told if keeps_log or finding.code not in _BY_OUR_CLIENT else replace(told, severity="warning")
+                told = finding.but(what=f"{each.whose} has the path {each.path}: {finding.what}", where=each.where)
+                yield told.weighed("warning") if may_reach else told
 
 
-def _paths(project: Project) -> Iterator[tuple[str, str, bool, Where]]:
-    """Every path of a source or a sink, with whose it is, and whether Spark keeps a log of its files there."""
+class _NamedPath(NamedTuple):
+    """A path of a source or a sink: whose it is, by which option, and whether Spark keeps a log of its files there."""
+
+    whose: str
+    option: str
+    path: str
+    keeps_log: bool
+    where: Where
+
+
+def _paths(project: Project) -> Iterator[_NamedPath]:
     for name, source in project.sources.items():
-        yield from ((f"the source '{name}'", path, False, source.at(option)) for option, path in _of(source.connector))
+        for option, path in _of(source.connector):
+            yield _NamedPath(f"the source '{name}'", option, path, False, source.at(option))
     for name, query in project.queries.items():
         keeps_log = query.sink.facts.adds_files and not query.sink.facts.transactional
-        whose = f"the sink of query '{name}'"
-        yield from ((whose, path, keeps_log, query.sink_at(option)) for option, path in _of(query.sink))
+        for option, path in _of(query.sink):
+            yield _NamedPath(f"the sink of query '{name}'", option, path, keeps_log, query.sink_at(option))
 
 
 def _of(connector: Any) -> Iterator[tuple[str, str]]:
@@ -136,10 +150,15 @@ def cluster(project: Project) -> Iterator[Finding]:
             fix=_FIX,
             where=project.target.at("storage"),
         )
-    for name, source in project.sources.items():
-        yield from _local_paths(project, source.connector, f"the source '{name}'", source.at, master)
-    for name, query in project.queries.items():
-        yield from _local_paths(project, query.sink, f"the sink of query '{name}'", query.sink_at, master)
+    for each in _paths(project):
+        if _is_here(project, each.path):
+            yield Finding(
+                code="HR829",
+                what=f"{each.whose} has the {each.option} {each.path} on this machine, and executors of {master} run "
+                "on others",
+                fix=_FIX,
+                where=each.where,
+            )
 
 
 def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:
@@ -166,24 +185,130 @@ def speculation(query: Query, *, speculative: bool, keeps_state: bool) -> Iterat
         )
 
 
-def _local_paths(
-    project: Project, connector: Any, whose: str, at: Callable[[str], Where], master: str
-) -> Iterator[Finding]:
-    for option in path_options(connector):
-        value = getattr(connector, option)
-        for path in value if isinstance(value, (list, tuple)) else [value]:
-            if path and _is_here(project, str(path)):
-                yield Finding(
-                    code="HR829",
-                    what=f"{whose} has the {option} {path} on this machine, and executors of {master} run on others",
-                    fix=_FIX,
-                    where=at(option),
-                )
-
-
 def _is_here(project: Project, path: str) -> bool:
     """Whether a path is one of this machine alone."""
     if "://" in path and not path.startswith("file:"):
         return False
     plain = "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
     return not any(plain == each or plain.startswith(f"{each.rstrip('/')}/") for each in project.target.shared_paths)
+
+
+def places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+    """The faults of queries beside others, each with the queries that it keeps from running."""
+    yield from _written_twice(project)
+    yield from _fed_back(project)
+
+
+def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+    """Queries whose sinks write to one place, in whatever spelling; a console, say, is taken by many."""
+    near: dict[str, list[tuple[Query, Identity | None]]] = defaultdict(list)
+    for query in project.queries.values():
+        if not query.sink.facts.durable:
+            continue
+        identity = query.sink.identity()
+        beside = near[_bucket(query, identity)]
+        for other, of_other in beside:
+            same = query.sink == other.sink
+            shared = all(each.sink.facts.shares_appends and each.mode == "append" for each in (query, other))
+            if (not same and not _same_place(identity, of_other)) or shared:
+                continue
+            facts = query.sink.facts
+            finding = Finding(
+                code="HR259",
+                what=f"queries '{other.name}' and '{query.name}' write to the same place"
+                + ("" if same or identity is None else f", {shown(identity)}"),
+                fix="give each a place of its own, or union their inputs in one query",
+                where=query.where,
+                # Messages of a topic are only added, and whoever reads it may tell them apart.
+                severity="error" if same or facts.transactional or facts.idempotent else "warning",
+            )
+            yield frozenset({query.name, other.name}), finding
+            break
+        beside.append((query, identity))
+
+
+def _bucket(query: Query, identity: Identity | None) -> str:
+    """What sinks of one place have in common, so that not every pair of a project's queries is compared."""
+    if identity is None:
+        return query.sink_kind
+    return str(identity["path"] if "path" in identity else identity["system"])
+
+
+def _same_place(one: Identity | None, other: Identity | None) -> bool:
+    return one is not None and other is not None and same_place(one, other)
+
+
+def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+    """Queries that read, through tables of the catalog, what they write themselves."""
+    for name, query in project.queries.items():
+        written = _directory(query.sink)
+        for source in project.sources_of(query):
+            read = _directory(source.connector)
+            if written is not None and read is not None and (written == read or read in written.parents):
+                finding = Finding(
+                    code="HR267",
+                    what=f"query '{name}' writes to {query.sink.project_path}, which its source '{source.name}' reads",
+                    fix="let it write to a directory beside the source's",
+                    where=query.where,
+                )
+                yield frozenset({name}), finding
+        above: dict[str, Query] = {}
+        queue = [query]
+        while queue:
+            for writer in project.writers_for(queue.pop()):
+                if writer.name not in above:
+                    above[writer.name] = writer
+                    queue.append(writer)
+        if name in above:
+            ways = [other for other in above if other != name]
+            finding = Finding(
+                code="HR267",
+                what=f"query '{name}' reads what it writes" + (f", by way of {', '.join(ways)}" if ways else ""),
+                fix="read from another table than the queries below it write",
+                where=query.where,
+            )
+            yield frozenset({name}), finding
+
+
+def _directory(connector: Connector) -> Path | None:
+    """The path that a connector reads or writes, in one spelling, if it has one that is no pattern."""
+    path = connector.project_path
+    if not path or any(sign in path for sign in "*?[{"):
+        return None
+    return Path(canonical_path(path))
+
+
+def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+    """The faults of `renamed_from`, each with the queries that it keeps from running."""
+    for query in project.queries.values():
+        for finding in _faults("query", query, project.queries):
+            yield frozenset({query.name}), finding
+    readers = defaultdict(set)
+    for query in project.queries.values():
+        for source in project.sources_of(query):
+            readers[source.name].add(query.name)
+    for source in project.sources.values():
+        for finding in _faults("source", source, project.sources):
+            yield frozenset(readers[source.name]), finding
+
+
+def _faults(word: str, thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
+    whose = f"{word} '{thing.name}'"
+    for former in dict.fromkeys(thing.renamed_from):
+        twin = next((each for each in declared.values() if each is not thing and former in each.renamed_from), None)
+        if _NAME.match(former) is None:
+            what, fix = f"{whose} is renamed from '{former}', which is no name", "write the name that it had before"
+        elif former == thing.name:
+            what, fix = f"{whose} is renamed from itself", "write the name that it had before, or leave the key out"
+        elif former in declared and thing.name in declared[former].renamed_from:
+            what = f"{whose} and {word} '{former}' are renamed into each other, and neither name is free for the other"
+            fix = "give one of them a third name first, run both, and then the name that is free"
+        elif former in declared:
+            what = f"{whose} is renamed from '{former}', which is declared as well: one checkpoint has one {word}"
+            fix = f"remove '{former}'; or remove renamed_from, if '{thing.name}' is another one or was renamed already"
+        elif twin is not None:
+            what = f"{whose} and {word} '{twin.name}' are both renamed from '{former}': one checkpoint has one {word}"
+            fix = "remove renamed_from at one of the two, which then starts from scratch"
+        else:
+            continue
+        yield Finding(code="HR548", what=what, fix=fix, where=thing.where)

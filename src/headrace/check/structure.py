@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
-from headrace.check.locations import cluster, remote_paths, storage
-from headrace.check.places import places, renames
+from headrace.check.locations import cluster, places, remote_paths, renames, storage
 from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError

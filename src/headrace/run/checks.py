@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.plan_builder import build, registered_tables
 from headrace.check.analysed import analysed, noteworthy
 from headrace.check.closures import Changed, Watched, changed_by, driver_variables, side_effects, watched
-from headrace.check.guarantee import guarantee
-from headrace.check.locations import speculation, state_partitions
-from headrace.check.places import places
-from headrace.check.result import CheckResult, HeldState, memory, small_files
+from headrace.check.locations import places, speculation, state_partitions
+from headrace.check.result import CheckResult, HeldState, guarantee, memory, small_files
 from headrace.check.state_bounds import StateBound
 from headrace.check.structure import concerning, structure
 from headrace.check.user_functions import Asked, asked_by, asked_by_functions, is_users

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.check.event_time import POLICY, kept_policy
+from headrace.check.state_bounds import POLICY, kept_policy
 from headrace.check.triggers import without_supervisor
 from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.archive import Archive

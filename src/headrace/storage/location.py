@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.errors import Finding, PlatformError
+from headrace.errors import Finding
 from headrace.storage.remote import RemotePath
-from headrace.storage.store import SCHEMES, Store, keep
+from headrace.storage.store import SCHEMES, Store, StoreNotAsked, keep
 
 _EXTRAS = {"hdfs": "hdfs", "s3a": "s3"}
 _LOCAL = re.compile(r"^file:/+", re.IGNORECASE)
@@ -98,7 +98,7 @@ def _store(scheme: str, authority: str, settings: Mapping[str, str]) -> Store:
 
         return S3.of(authority, settings)
     except ImportError as error:
-        raise PlatformError(
+        raise StoreNotAsked(
             Finding(
                 code="HR011",
                 what=f"a path on {scheme}:// needs the package {error.name}, which is not installed",

@@ -122,9 +122,13 @@ def forget(scheme: str, authority: str) -> None:
         _stores.pop(_key(scheme, authority), None)
 
 
+class StoreNotAsked(PlatformError):
+    """The store does not answer, or not to this user, or not without a package; Spark itself may still reach it."""
+
+
 def silent(url: str, why: str) -> HeadraceError:
     """The fault of a store that does not answer."""
-    return PlatformError(
+    return StoreNotAsked(
         Finding(
             code="HR831",
             what=f"the storage {url} cannot be reached: {why}",
@@ -136,7 +140,7 @@ def silent(url: str, why: str) -> HeadraceError:
 
 def refused(url: str, why: str) -> HeadraceError:
     """The fault of a store that does not let this user do something."""
-    return PlatformError(
+    return StoreNotAsked(
         Finding(
             code="HR833",
             what=f"the storage {url} refuses access: {why}",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.check.event_time import POLICY, window_lengths
+from headrace.check.state_bounds import POLICY, window_lengths
 from headrace.checkpoint import Archive, Checkpoint, planned
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.prefix import committed_prefix
