@@ -77,9 +77,9 @@ def test_a_function_hides_no_package() -> None:
     for name in ("check", "load", "plan", "run", "verify"):
         assert inspect.isfunction(getattr(headrace, name))
     import headrace.check.structure as structure
-    import headrace.plan.judgement as judgement
+    import headrace.plan.verdict as judgement
 
-    assert (structure.__name__, judgement.__name__) == ("headrace.check.structure", "headrace.plan.judgement")
+    assert (structure.__name__, judgement.__name__) == ("headrace.check.structure", "headrace.plan.verdict")
     assert headrace.run.__name__ == "run"
 
 

@@ -6,7 +6,7 @@ from headrace.check.result import CheckResult, Guarantee, Link
 from headrace.contract import Outcome, QueryState
 from headrace.observe.board import OrderAnswer, RunResult
 from headrace.observe.history import Event, QueryStatus
-from headrace.plan.judgement import Judgement
+from headrace.plan.verdict import Judgement
 from headrace.queries.inspect_checkpoint import Inspected, StoredStatus
 from headrace.run.handles import ApplicationHandle
 from headrace.run.state_store import Repartitioned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ import pytest
 
 import headrace as hr
 from headrace.model import Query
-from headrace.plan.judgement import judged, refusals, remarks, renamed
+from headrace.plan.verdict import judged, refusals, remarks, renamed
 from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
-from headrace.verify.batch_ranges import means_the_same
 
 pytestmark = pytest.mark.plain
 
@@ -73,11 +71,11 @@ STARTS = {
     ),
     "a new Python, which runs the same functions": (PYTHON, replace(PYTHON, python_version="3.11"), [], []),
     "the same functions, recorded by their bytecode": (
-        replace(PYTHON, format=BYTECODE), replace(PYTHON, **RECORDED), [], ["HR445"],
+        replace(PYTHON, format=BYTECODE), replace(PYTHON, **RECORDED), [], ["HR664"],
     ),
     "the same functions in long texts, recorded by their bytecode": (
         replace(FOLDED, format=BYTECODE), replace(FOLDED, columns=(("value", "[222222222222]"),),
-        definitions={"[222222222222]": "python bbbbbbbbbbbb(x)"}), [], ["HR445"],
+        definitions={"[222222222222]": "python bbbbbbbbbbbb(x)"}), [], ["HR664"],
     ),
     "another column beside functions that were recorded by their bytecode": (
         replace(PYTHON, format=BYTECODE),
@@ -124,36 +122,6 @@ def test_a_query_without_a_batch_may_change(tmp_path: Path) -> None:
     )
 
 
-# The fingerprint and the shape of a line without a form, and what is said of the start after ("f2", SHAPE).
-SHAPE = hashlib.sha256(b"append\nvalue BIGINT").hexdigest()[:16]
-OLD_LINES = {
-    "the same": ("f2", SHAPE, []),
-    "the same, and no shape was kept": ("f2", None, []),
-    "another plan of the same columns": ("f1", SHAPE, ["HR445"]),
-    "another plan, and no shape was kept": ("f1", None, ["HR445"]),
-    "other columns": ("f1", "other", ["HR545"]),
-}
-
-
-@pytest.mark.parametrize(("fingerprint", "shape", "told"), OLD_LINES.values(), ids=OLD_LINES)
-def test_a_line_of_version_0_1_0_is_compared_by_its_fingerprint_alone(
-    tmp_path: Path, fingerprint: str, shape: str | None, told: list[str]
-) -> None:
-    layout, query = _query(tmp_path)
-    line = {
-        "fingerprint": fingerprint,
-        "from_batch": 0,
-        "at": "",
-        "headrace": "0.1.0",
-        "spark": "4.2.0",
-        "shape": shape,
-    }
-    json_lines.append(layout.manifest, [line])
-    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, FORM, 1, "f2"), begun=True)
-    assert [finding.code for finding in remarks(query, judgement)] == told
-    assert [*refusals(query, judgement)] == []
-
-
 def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
     enter(layout, _revision(query, FORM, 0, "f1"))
@@ -167,21 +135,10 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
         assert all("KeyError: 7" in finding.what for finding in found)
 
 
-def test_a_form_in_an_older_format_is_compared_by_its_fingerprint(tmp_path: Path) -> None:
-    layout, query = _query(tmp_path)
-    line = asdict(_revision(query, FORM, 0, "f1"))
-    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": BYTECODE - 1, "feed": "other"}}])
-    for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
-        now = _revision(query, FORM, 1, fingerprint)
-        judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), now, begun=True)
-        assert [finding.code for finding in remarks(query, judgement)] == told
-        assert [*refusals(query, judgement)] == []
-        assert means_the_same(forms(layout.manifest)[0], now) == (told == [])
-
-
 # What a form is damaged by, and the words by which the start is refused.
 DAMAGES = {
     "a newer Headrace": ({"format": FORMAT + 1}, "Headrace 9.9.9, whose record"),
+    "a form before the first that is read": ({"format": BYTECODE - 1}, "older than the first"),
     "no format": ({"format": None}, "cannot be compared"),
     "an operator that is none": ({"operators": [{"kind": "aggregation"}]}, "cannot be compared"),
 }
@@ -225,16 +182,6 @@ def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path
     (finding,) = renamed(other, other.queries["sums"], replace(OTHER, sink=form.sink))
     assert "writes to the same place" in finding.what
     assert [*renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
-
-
-def test_a_query_of_another_name_is_found_by_its_sink_in_an_older_format_too(tmp_path: Path) -> None:
-    layout, query = _query(tmp_path)
-    form = replace(FORM, sink={"kind": "sqlite", "place": "counts"})
-    line = asdict(_revision(query, form, 0))
-    json_lines.append(layout.manifest, [{**line, "form": {**line["form"], "format": BYTECODE - 1}}])
-    other = replace(hr.load(tmp_path), queries={"sums": replace(query, name="sums")})
-    (finding,) = renamed(other, other.queries["sums"], form)
-    assert (finding.code, "writes to the same place" in finding.what) == ("HR547", True)
 
 
 def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:

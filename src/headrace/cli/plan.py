@@ -13,7 +13,7 @@ from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
     from headrace.errors import Finding
-    from headrace.plan.judgement import Judgement
+    from headrace.plan.verdict import Judgement
 
 CHANGED = 2
 SIGNS = {"same": "=", "safe": "~", "forward": ">", "rebuild": "!", "forbidden": "x"}
@@ -44,7 +44,7 @@ def plan(
     names = chosen(project, queries)
 
     from headrace.api import plan as planned
-    from headrace.plan.judgement import refusals
+    from headrace.plan.verdict import refusals
 
     judgements = planned(project, names, connect=not no_connect, save=out)
     refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}

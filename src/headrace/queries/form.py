@@ -112,11 +112,12 @@ class QueryForm:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> QueryForm:
         """The form that `as_dict` gave; raises TypeError, KeyError or ValueError for anything else."""
+        if not data:
+            raise ValueError("no form of it was kept")
         if int(data["format"]) > FORMAT:
             raise ValueError(f"its format is {data['format']}, and this version of Headrace knows {FORMAT}")
         if int(data["format"]) < BYTECODE:
-            # Where it wrote is read all the same: a query under a new name is found by that.
-            return cls(unreadable=f"Headrace kept it in the older format {data['format']}", sink=dict(data["sink"]))
+            raise ValueError(f"its format is {data['format']}, which is older than the first that is read")
         told = dict(data)
         told["operators"] = tuple(
             OperatorForm(

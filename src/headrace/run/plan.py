@@ -19,7 +19,7 @@ from headrace.contract import SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
-from headrace.plan.judgement import Judgement, judged, refusals, remarks, renamed
+from headrace.plan.verdict import Judgement, judged, refusals, remarks, renamed
 from headrace.queries.application import application, known_application, known_facts
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm

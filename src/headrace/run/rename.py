@@ -14,7 +14,7 @@ from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.model import Project, Query
 from headrace.observe.history import History
-from headrace.plan.judgement import refusals
+from headrace.plan.verdict import refusals
 from headrace.queries import driver_lock
 from headrace.queries.application import application
 from headrace.queries.blame import named

@@ -202,7 +202,7 @@ def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
 
 
 def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
-    """Whether two forms are one query; an older version kept only a digest of its plan, as its Spark wrote it."""
+    """Whether two forms are one query; of a plan that could not be read only a digest is known."""
     if one.form is not None and other.form is not None:
         try:
             forms_of_both = QueryForm.of(one.form), QueryForm.of(other.form)

@@ -19,7 +19,7 @@ from headrace.change.rebuild.values import RebuildReport
 from headrace.cli.entry import main
 from headrace.cli.plan import say as say_judgement
 from headrace.errors import HeadraceError
-from headrace.plan.judgement import refusals
+from headrace.plan.verdict import refusals
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.manifest import QueryRevision
 from headrace.storage import json_lines

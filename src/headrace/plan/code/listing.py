@@ -17,21 +17,23 @@ from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
-from headrace.plan.code.names import (
+from headrace.plan.code.normal_body import normal_body
+from headrace.plan.code.source import (
     BoundNames,
+    Definition,
     Environment,
+    FunctionNode,
     Lookup,
     Named,
     OpenedFile,
     Scope,
     Unknown,
+    Uses,
     attribute_of,
     is_environment,
     module_named,
     variables,
 )
-from headrace.plan.code.normal_body import normal_body
-from headrace.plan.code.source import Definition, FunctionNode, Uses
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"

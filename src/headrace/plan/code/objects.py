@@ -13,8 +13,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from headrace.plan.code.listing import LoadedValues, listing
-from headrace.plan.code.names import Named, Scope, captured_values
-from headrace.plan.code.source import Definition, NoSource, Uses, definition, own
+from headrace.plan.code.source import Definition, Named, NoSource, Scope, Uses, captured_values, definition, own
 from headrace.spark.stream.broadcasts import refreshed_name
 from headrace.spark.stream.counting import QueryCounter
 

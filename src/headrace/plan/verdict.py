@@ -71,12 +71,10 @@ def judged(
         return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
     before = known[-1]
     assert now.form is not None, "what is to run has a form"
-    if before.form is None:
-        return _by_fingerprint(query, before, now)
     try:
-        was, is_ = QueryForm.of(before.form), QueryForm.of(now.form)
+        was, is_ = QueryForm.of(before.form or {}), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
-            return _by_fingerprint(query, before, now, why=unreadable)
+            return _by_fingerprint(query, before, now, unreadable)
         found = [each for each in compare(was, is_) if not _has_no_effect(project, each, checkpoint)]
         differences = located(project, query, was, is_, found)
         if versions is not None and any(not each.about for each in differences):
@@ -158,7 +156,9 @@ def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Findin
     what = f"what query '{query.name}' was cannot be compared with what it is: {error}"
     if newer:
         what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
-    fix = f"run it with Headrace {before.headrace}" if newer else "restore the query's manifest from a backup"
+    fix = f"restore the query's manifest from a backup, or {anew(query)}"
+    if newer:
+        fix = f"run it with Headrace {before.headrace}"
     return Finding(code="HR539", what=what, fix=fix, where=query.where)
 
 
@@ -180,7 +180,7 @@ def _older(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevisi
     """That the code of the Python functions cannot be compared this once; it is kept in today's form from now on."""
     if was.format < FORMAT and was.python:
         yield Finding(
-            code="HR445",
+            code="HR664",
             what=f"the Python functions of query '{query.name}' up to batch {now.from_batch - 1} were recorded by "
             f"Headrace {before.headrace} in an older form: whether their code was changed was not compared this once",
             fix=f"nothing, if it was not; {_tells(query)}",
@@ -192,33 +192,17 @@ def _tells(query: Query) -> str:
     return f"`headrace verify {query.name}` shows whether the result is that of the query as it is now"
 
 
-def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, *, why: str = "") -> Judgement:
-    """A query of which only a digest of the plan and of the columns is known: all that an older Headrace kept.
-
-    The plan's text holds what Spark and Headrace make of the sources, so another version of either changes it, too.
-    why: why no more is known, where it is not the version.
-    """
+def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
+    """A query whose plan could not be read, and why: only digests of the plan and of the columns are known."""
     notes: tuple[Finding, ...] = ()
-    past = f"up to batch {now.from_batch - 1}"
-    tells = _tells(query)
     if before.fingerprint != now.fingerprint:
-        if why or (before.shape is not None and before.shape != now.shape):
-            finding = Finding(
-                code="HR545",
-                what=f"query '{query.name}' is not what it was {past}: the result may mix meanings"
-                + (f"; how it has changed is not known, since its plan could not be read ({why})" if why else ""),
-                fix=f"if it means something else now, reset the query ({reset_command(query)}); {tells}",
-                where=query.where,
-            )
-        else:
-            finding = Finding(
-                code="HR445",
-                what=f"query '{query.name}' ran on Headrace {before.headrace} and Spark {before.spark} {past}; only a "
-                "digest of its plan is known of it, and that is another now: whether the query itself was changed was "
-                "not compared",
-                fix=f"nothing, if it was not; {tells}",
-                where=query.where,
-            )
+        finding = Finding(
+            code="HR545",
+            what=f"query '{query.name}' is not what it was up to batch {now.from_batch - 1}: the result may mix "
+            f"meanings; how it has changed is not known, since its plan could not be read ({why})",
+            fix=f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
+            where=query.where,
+        )
         notes = (finding,)
     return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
 
