@@ -94,8 +94,9 @@ def test_the_newest_rows_of_the_result_come_from_its_database(ask: TestClient) -
     assert (found["more"], found["order"]) == (True, "the greatest hour first")
 
 
-def test_the_ledger_tells_which_batches_are_in(ask: TestClient, project: Project) -> None:
-    found = ask.get("/api/queries/totals/ledger?first=0&last=5").json()
+@pytest.mark.parametrize("last", [5, 2**53])
+def test_the_ledger_tells_which_batches_are_in(ask: TestClient, last: int) -> None:
+    found = ask.get(f"/api/queries/totals/ledger?first=0&last={last}").json()
     assert found == {
         "lines": {"0": {"rows": 5, "committed_at": "then"}, "1": {"rows": 6, "committed_at": "then"}},
         "readable": True,

@@ -127,10 +127,10 @@ class Answers:
         return self._json({"versions": versions(self._project.storage, query.name, newest)})
 
     def ledger(self, request: Request) -> Response:
-        """What the sink's ledger has of batches."""
+        """What the sink's ledger has of batches: of `first` to `last`, and of a page's number of them at most."""
         query = self._asked(request)
         first = whole_number(request, "first", 0, least=0, most=_LARGEST)
-        last = whole_number(request, "last", first, least=first, most=first + PAGE_MOST)
+        last = min(whole_number(request, "last", first, least=0, most=_LARGEST), first + PAGE_MOST)
         with self._history() as history:
             generation = self._generation(request, history, query) if history else 1
         return self._json(self._looks.ledger(query, generation, first, last))

@@ -119,7 +119,9 @@ def openapi(pages: Mapping[str, int]) -> dict[str, Any]:
                 [_NAME, generation],
             ),
             "/api/queries/{name}/ledger": _get(
-                "The lines of the sink's ledger", _object(lines=_ANY_OBJECT, readable=_YES), ledger
+                "The lines of the sink's ledger, of a page's number of batches at most",
+                _object(lines=_ANY_OBJECT, readable=_YES),
+                ledger,
             ),
             "/api/queries/{name}/rows": _get(
                 "The newest rows of the result", _ROWS, [_NAME, _whole("limit", 1, pages["rows"])]
