@@ -28,7 +28,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import headrace as hr
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.model import Project
 from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file

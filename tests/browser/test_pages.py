@@ -24,7 +24,7 @@ from selenium.webdriver.common.keys import Keys
 
 from headrace.api import load, run
 from headrace.contract import Lag
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import Finding
 from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file

@@ -14,7 +14,7 @@ import pytest
 from headrace.api import load
 from headrace.cli import main
 from headrace.cli.entry import COMMANDS
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
 from headrace.observe.history import History

@@ -22,7 +22,7 @@ from headrace.cli.view.live import Bars, LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
 from headrace.cli.view.tables import Row, live_table, status_table
 from headrace.contract import BatchRecord, BatchWork, Lag, Outcome, QueryStart
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.demo.flow import Tally
 from headrace.demo.starter import write_project
 from headrace.errors import Finding

@@ -21,7 +21,7 @@ import pytest
 from headrace.api import load
 from headrace.cli import main
 from headrace.contract import Observer
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import Finding
 from headrace.observe import control_client, control_server
 from headrace.observe.board import Board, Order, Orders

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.api import load
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
-from headrace.contract.query_state import QueryState, State
+from headrace.contract.observer import QueryState, State
 from headrace.errors import PlatformError, ProjectError
 from headrace.model.operations import Metrics as Settings
 from headrace.observe import metrics_server

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.api import load
 from headrace.contract import Observer
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import Finding, HeadraceError, ProjectError
 from headrace.model import Project
 from headrace.model.trigger import Restart

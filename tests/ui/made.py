@@ -12,7 +12,7 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import Finding, Where
 from headrace.model import Project
 from headrace.observe.history import History

@@ -7,7 +7,20 @@ alone; the conformance suite (`headrace.testing.conformance`) proves each of the
 
 from headrace.checkpoint.prefix import SourceBatch, SourcePrefix
 from headrace.contract.batch_record import BatchRecord, OperatorProgress, SourceProgress
-from headrace.contract.connector import Ability, Connector, Failure, Jars, overrides, without_values
+from headrace.contract.connector import (
+    Ability,
+    Connector,
+    Failure,
+    Jars,
+    OptionError,
+    ProjectObject,
+    ProjectPath,
+    object_options,
+    option_type,
+    overrides,
+    path_options,
+    without_values,
+)
 from headrace.contract.identity import (
     Identity,
     canonical_address,
@@ -18,9 +31,16 @@ from headrace.contract.identity import (
     is_loopback,
     same_place,
 )
-from headrace.contract.observer import BatchWork, Columns, Observed, Observer, Outcome, OutcomeState, QueryStart
-from headrace.contract.options import OptionError, ProjectObject, ProjectPath, object_options, option_type, path_options
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import (
+    BatchWork,
+    Columns,
+    Observed,
+    Observer,
+    Outcome,
+    OutcomeState,
+    QueryStart,
+    QueryState,
+)
 from headrace.contract.sink import (
     CatalogSink,
     Session,
@@ -51,8 +71,7 @@ from headrace.contract.sink_values import (
     Snapshot,
     replaced_result,
 )
-from headrace.contract.source import Source
-from headrace.contract.source_values import Lag, SourceFacts, bad_rows_metric
+from headrace.contract.source import Lag, Source, SourceFacts, bad_rows_metric
 
 __all__ = [
     "OUTPUT_MODES",

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.contract.source_values import Lag
+from headrace.contract.source import Lag
 
 _REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 _TIMES = ("at", "watermark", "event_min", "event_mean", "event_max")

@@ -3,14 +3,170 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from headrace.contract.batch_record import BatchRecord
 from headrace.contract.identity import Identity
-from headrace.contract.query_state import QueryState
 from headrace.errors import Finding
+
+State: TypeAlias = Literal[
+    "waiting",
+    "starting",
+    "running",
+    "pausing",
+    "stopping",
+    "paused",
+    "restarting",
+    "finished",
+    "stopped",
+    "failed",
+    "killed",
+]
+Level: TypeAlias = Literal["good", "warning", "bad", "idle"]
+ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "killed")
+RUNNING: tuple[State, ...] = ("running", "pausing", "stopping")
+# It should run and does not; who waits for others, is paused, was stopped or has come to its end should not.
+_DOWN: tuple[State, ...] = ("starting", "restarting", "failed", "killed")
+
+# waiting: also what was ordered to start again. stopping: also for a restart by order, which then waits for its turn.
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    "waiting": frozenset({"starting", "restarting", "paused", "stopped", "failed"}),
+    "starting": frozenset({"running", "restarting", "stopped", "failed"}),
+    "running": frozenset({"pausing", "stopping", "restarting", "finished", "stopped", "failed"}),
+    "pausing": frozenset({"paused", "stopping", "restarting", "waiting", "finished", "stopped", "failed"}),
+    "stopping": frozenset({"pausing", "paused", "restarting", "waiting", "finished", "stopped", "failed"}),
+    "paused": frozenset({"waiting", "stopped", "failed"}),
+    "restarting": frozenset({"starting", "restarting", "waiting", "paused", "stopped", "failed"}),
+    "finished": frozenset({"waiting"}),
+    "stopped": frozenset({"waiting"}),
+    "failed": frozenset({"waiting"}),
+    "killed": frozenset({"waiting"}),
+}
+
+
+class NoSuchChange(ValueError):
+    """A change of state that the table does not have."""
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryState:
+    """How one query of a run stands.
+
+    since: when it went over into `state`. healthy: since its newest start it has committed a batch, or found nothing to
+    do. restarts: how often this run has decided to start it again after a failure; `attempt` is the same since it last
+    was quiet for long or somebody started it, of `limit` (None: without a limit). next_attempt: when it is started
+    again. cause: why it failed last; None once it is healthy. by: who paused it.
+    """
+
+    query: str
+    state: State = "waiting"
+    since: datetime = field(default_factory=_now)
+    healthy: bool = False
+    restarts: int = 0
+    attempt: int = 0
+    limit: int | None = None
+    next_attempt: datetime | None = None
+    cause: Finding | None = None
+    by: str = ""
+
+    def to(self, state: State, **facts: Any) -> QueryState:
+        """Its next state; raises NoSuchChange. What belongs to the former state alone, and is not given, is gone."""
+        if state != self.state and state not in TRANSITIONS[self.state]:
+            raise NoSuchChange(f"query '{self.query}' cannot go from {self.state} to {state}")
+        since = self.since if state == self.state else _now()
+        former = {"next_attempt": None, "by": ""} | ({"healthy": False} if state == "starting" else {})
+        return replace(self, **{**former, **facts, "state": state, "since": since})
+
+    def worked(self) -> QueryState:
+        """The query has committed a batch, or found nothing to do: what it failed of before is past."""
+        return self if self.healthy else replace(self, healthy=True, cause=None)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def is_started(self) -> bool:
+        """Whether a start of it is at work."""
+        return self.state in RUNNING
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether it has failed, and has done nothing since that shows that it works again."""
+        stands_so = self.state in ("paused", "finished", "stopped")
+        return self.state in ("failed", "killed") or (self.cause is not None and not stands_so)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs; one that has failed does so again from its next batch on."""
+        return self.is_started and not self.in_trouble
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it should run and does not."""
+        return self.state in _DOWN or self.in_trouble
+
+    @property
+    def level(self) -> Level:
+        """Good is what is known to work: a start alone does not show it."""
+        if self.in_trouble:
+            return "bad"
+        return "good" if self.state == "finished" or (self.healthy and self.is_started) else "idle"
+
+    @property
+    def trouble(self) -> str:
+        """The restarts, the next attempt and the cause as one phrase; empty where there is nothing to say of them."""
+        if not self.in_trouble or self.cause is None:
+            return ""
+        why = f"{self.cause.code}: {self.cause.what}"
+        if self.has_ended:
+            return why
+        if self.next_attempt is not None:
+            return f"{self.next_restart}, because {why}"
+        return f"{self.next_restart or 'started again'}, and no batch committed yet since {why}"
+
+    @property
+    def next_restart(self) -> str:
+        """Which restart it waits for, or began with, and when the next attempt is; empty after a start by order."""
+        which = f"restart {self.attempt:,}" + (f" of {self.limit:,}" if self.limit is not None else "")
+        at = f", next attempt {self.next_attempt:%H:%M:%S} UTC" if self.next_attempt is not None else ""
+        return which + at if self.attempt else ""
+
+    def finding(self) -> Finding | None:
+        """The same for the log and for pages; None where nothing is wrong."""
+        if not self.in_trouble or self.cause is None:
+            return None
+        if self.has_ended:
+            return self.cause
+        what = f"query '{self.query}' has failed and starts again: {self.trouble}"
+        return Finding(code="HR861", what=what, fix=self.cause.fix, where=self.cause.where)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The state as plain data."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            **plain,
+            "since": self.since.isoformat(),
+            "next_attempt": self.next_attempt.isoformat() if self.next_attempt else None,
+            "cause": self.cause.as_dict() if self.cause else None,
+            "in_trouble": self.in_trouble,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> QueryState:
+        """The state that `as_dict` was taken of; what a later version may have added is left out."""
+        known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
+        for name in ("since", "next_attempt"):
+            known[name] = datetime.fromisoformat(known[name]) if known.get(name) else None
+        return cls(**{**known, "cause": Finding.from_dict(plain["cause"]) if plain.get("cause") else None})
+
 
 OutcomeState = Literal["finished", "stopped", "failed"]
 Columns: TypeAlias = Sequence[tuple[str, str]]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.contract.connector import Ability, Connector, overrides
-from headrace.contract.options import OptionError
+from headrace.contract.connector import Ability, Connector, OptionError, overrides
 from headrace.contract.sink_values import (
     Correction,
     Held,

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.contract import Outcome
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import EXIT_FENCED, EXIT_REFUSED, Finding
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.contract import Observer
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Project, Trigger
 from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who

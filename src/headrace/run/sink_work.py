@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
-from headrace.contract.query_state import RUNNING
+from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.observe.history import History

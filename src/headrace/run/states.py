@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from headrace.contract import Observer, Outcome, OutcomeState
-from headrace.contract.query_state import QueryState, State
+from headrace.contract.observer import QueryState, State
 from headrace.errors import Fenced, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.trigger import Restart

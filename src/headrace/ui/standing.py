@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Lag
-from headrace.contract.query_state import Level
+from headrace.contract.observer import Level
 from headrace.errors import Finding, Where
 from headrace.model import Project, Query
 from headrace.observe.health import health, silent_sources

@@ -15,8 +15,8 @@ import pytest
 from headrace.checkpoint import PlannedBatch
 from headrace.connectors.delta import sink as delta
 from headrace.connectors.delta.sink import DeltaSink
-from headrace.connectors.exactly_once import kept
-from headrace.connectors.exactly_once.kept import KeptLine
+from headrace.connectors.exactly_once import judgement
+from headrace.connectors.exactly_once.judgement import KeptLine
 from headrace.connectors.iceberg import sink as iceberg
 from headrace.connectors.iceberg.ledger import PROPERTY
 from headrace.connectors.iceberg.sink import IcebergSink
@@ -132,7 +132,7 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
     looks: list[int] = []
 
     def look(run: SinkContext, table: str, lines: Sequence[KeptLine], **more: bool) -> None:
-        kept.require_lines_fit(run, table, lines, **more)
+        judgement.require_lines_fit(run, table, lines, **more)
         looks.append(len(looks))
         if len(looks) == 1:
             first.write(1, ["f1"])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.connectors.sql.staging_task import StageTask, Turn
+from headrace.connectors.sql.staging import Stage, Turn
 
 from ..sql.databases import Database, database
 from .drivers import Driver
@@ -23,7 +23,7 @@ def test_an_attempt_that_outlives_its_batch_drops_what_it_has_staged(database: D
     driver = Driver(database, tmp_path / "a").start()
     assert driver.writer is not None
     store: Any = driver.writer.store
-    task = StageTask(
+    task = Stage(
         dialect=store.dialect,
         prefix=store.stage.prefix,
         columns=store.stage.columns,
@@ -36,7 +36,7 @@ def test_an_attempt_that_outlives_its_batch_drops_what_it_has_staged(database: D
     )
     rows = pa.record_batch({"c0": pa.array(["late"]), "c1": pa.array([1], pa.int64())})
 
-    def left(task: StageTask) -> int:
+    def left(task: Stage) -> int:
         reports = [row for batch in task.stage(iter([rows])) for row in batch.to_pylist()]
         assert len(reports) == 1
         return len(database.left_over())

@@ -6,7 +6,7 @@ import psycopg
 import pymysql
 import pytest
 
-from headrace.connectors.sql import mysql_faults, postgres_faults
+from headrace.connectors.sql import mysql_connection, postgres_connection
 from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.mysql_columns import existing_column
 from headrace.connectors.sql.mysql_connection import AddressError, MySqlAddress
@@ -70,15 +70,15 @@ POSTGRES_TEXTS = {
 @pytest.mark.parametrize(("text", "code", "passes"), POSTGRES_TEXTS.values(), ids=POSTGRES_TEXTS)
 def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes: bool) -> None:
     error = psycopg.OperationalError(text)
-    found = postgres_faults.explained(error, "postgresql://me:sesame@db:5433/x")
-    assert (found.code, postgres_faults.is_transient(error)) == (code, passes)
+    found = postgres_connection.explained(error, "postgresql://me:sesame@db:5433/x")
+    assert (found.code, postgres_connection.is_transient(error)) == (code, passes)
     assert found.what.startswith("PostgreSQL at db:5433 ")
     assert found.fix
 
 
 def test_a_full_disk_does_not_pass() -> None:
-    assert not postgres_faults.is_transient(psycopg.errors.DiskFull("could not extend file"))
-    found = postgres_faults.explained(psycopg.errors.DiskFull("could not extend file"), "postgresql://db/x")
+    assert not postgres_connection.is_transient(psycopg.errors.DiskFull("could not extend file"))
+    found = postgres_connection.explained(psycopg.errors.DiskFull("could not extend file"), "postgresql://db/x")
     assert "no space left" in found.what
 
 
@@ -100,19 +100,19 @@ MYSQL_ERRORS = {
 @pytest.mark.parametrize(("number", "code", "passes"), MYSQL_ERRORS.values(), ids=MYSQL_ERRORS)
 def test_an_error_of_mysql_is_known(number: int, code: str, passes: bool) -> None:
     error = pymysql.err.OperationalError(number, "it said sesame/1")
-    found: OptionError = mysql_faults.explained(error, "mysql://me:sesame%2F1@db/x")
-    assert (found.code, mysql_faults.is_transient(error)) == (code, passes)
+    found: OptionError = mysql_connection.explained(error, "mysql://me:sesame%2F1@db/x")
+    assert (found.code, mysql_connection.is_transient(error)) == (code, passes)
     assert found.what.startswith("MySQL at db:3306 ")
     assert "sesame" not in found.what
 
 
 def test_a_closed_connection_of_pymysql_passes() -> None:
-    assert mysql_faults.is_transient(pymysql.err.InterfaceError(0, ""))
+    assert mysql_connection.is_transient(pymysql.err.InterfaceError(0, ""))
 
 
 def test_no_password_of_postgres_is_repeated() -> None:
     error = psycopg.OperationalError("cannot use sesame/1 or sesame%2F1")
-    found = postgres_faults.explained(error, "postgresql://me:sesame%2F1@db/x")
+    found = postgres_connection.explained(error, "postgresql://me:sesame%2F1@db/x")
     assert "sesame" not in found.what
 
 

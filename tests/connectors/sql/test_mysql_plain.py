@@ -15,11 +15,10 @@ import pymysql
 import pytest
 from pyspark.sql import types as T
 
-from headrace.connectors.sql import mysql, mysql_faults
-from headrace.connectors.sql.mysql import MySqlDialect
+from headrace.connectors.sql import mysql, mysql_connection
+from headrace.connectors.sql.mysql import LoadStager, MySqlDialect
 from headrace.connectors.sql.mysql_columns import existing_column, incompatible
 from headrace.connectors.sql.mysql_connection import MySqlAddress
-from headrace.connectors.sql.mysql_staging import LoadStager
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
 pytestmark = pytest.mark.plain
@@ -71,9 +70,9 @@ def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> No
 
     with pytest.raises(pymysql.MySQLError) as told:
         refused()
-    assert mysql_faults.explained(told.value, "mysql://db/x").code == "HR414"
-    assert not mysql_faults.is_transient(told.value)
-    assert mysql_faults.is_transient(pymysql.err.OperationalError(2003, "refused"))
+    assert mysql_connection.explained(told.value, "mysql://db/x").code == "HR414"
+    assert not mysql_connection.is_transient(told.value)
+    assert mysql_connection.is_transient(pymysql.err.OperationalError(2003, "refused"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.contract.query_state import QueryState, State
+from headrace.contract.observer import QueryState, State
 from headrace.observe.history import History
 from headrace.observe.history.pages import runs_of
 from headrace.queries import processes
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.plain
 RUN = """
 import os, sys, time
 from headrace.observe.history import History
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 history = History.open(sys.argv[1])
 run = history.begin_run("counts", pid=os.getpid(), mode="append", trigger="once", sink="memory", generation=1)
 history.state(QueryState(query="counts", state="running"), run)

@@ -16,7 +16,7 @@ import pytest
 
 import headrace.observe.history.store as store
 from headrace.contract import BatchRecord, Lag
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.observe.history import History
 from headrace.observe.history.pages import runs_of

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from headrace.contract.query_state import TRANSITIONS, NoSuchChange, QueryState, State
+from headrace.contract.observer import TRANSITIONS, NoSuchChange, QueryState, State
 from headrace.errors import Finding, Where
 
 pytestmark = pytest.mark.plain

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headrace.cli.output import counted
 from headrace.cli.view.formatting import NOTHING
-from headrace.contract.query_state import Level
+from headrace.contract.observer import Level
 
 STYLES: Mapping[Level, str] = {"good": "green", "warning": "yellow", "bad": "bold red", "idle": ""}
 NUMBERS = ("batch", "rows in", "rows/s", "duration", "state rows", "cache hits", "restarts")

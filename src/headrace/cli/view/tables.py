@@ -22,7 +22,7 @@ from headrace.cli.view.formatting import (
     state_rows,
 )
 from headrace.contract import BatchRecord
-from headrace.contract.query_state import QueryState
+from headrace.contract.observer import QueryState
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork

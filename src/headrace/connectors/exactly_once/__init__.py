@@ -18,13 +18,15 @@ from headrace.connectors.exactly_once.batches import (
 from headrace.connectors.exactly_once.judgement import (
     BatchLine,
     CheckpointView,
+    KeptLine,
+    misfits,
+    plans,
     require_fit,
+    require_lines_fit,
     require_own_generation,
     view_of,
 )
-from headrace.connectors.exactly_once.kept import KeptLine, misfits, plans, require_lines_fit
-from headrace.connectors.exactly_once.renames import Renames
-from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
+from headrace.connectors.exactly_once.text_ledger import Renames, TextLedger, TextStore
 
 __all__ = [
     "CONTENDED",

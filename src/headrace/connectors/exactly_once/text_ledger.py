@@ -1,17 +1,17 @@
-"""A whole ledger as one text, for a store that keeps it beside the rows and replaces it in the rows' transaction."""
+"""What tables of lakes share: a whole ledger as one text, which is replaced in the rows' transaction, and renames."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
-from headrace.connectors.exactly_once.judgement import require_own_generation
-from headrace.connectors.exactly_once.kept import KEPT, KeptLine, require_lines_fit
+from headrace.connectors.exactly_once.judgement import KEPT, KeptLine, require_lines_fit, require_own_generation
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
 
@@ -161,3 +161,29 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     def _known(self, connection: Connection) -> TextLedger:
         return TextLedger.of(self.ledger(connection), self.context, self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renames:
+    """The names of a table, of the one beside it and of the one that is set aside, and what its catalog can do."""
+
+    name: str
+    beside: str
+    aside: str
+    exists: Callable[[str], bool]
+    rename: Callable[[str, str], None]
+
+    def swap_in(self) -> None:
+        """Set the table aside, and give the one beside its name."""
+        if not self.exists(self.beside):
+            return
+        if self.exists(self.name):
+            self.rename(self.name, self.aside)
+        self.rename(self.beside, self.name)
+
+    def swap_out(self) -> None:
+        """Take that back."""
+        if not self.exists(self.beside) and self.exists(self.name):
+            self.rename(self.name, self.beside)
+        if self.exists(self.aside) and not self.exists(self.name):
+            self.rename(self.aside, self.name)

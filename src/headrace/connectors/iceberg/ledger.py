@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import plans
-from headrace.connectors.exactly_once.judgement import require_own_generation
-from headrace.connectors.exactly_once.kept import KEPT, KeptLine
+from headrace.connectors.exactly_once.judgement import KEPT, KeptLine, require_own_generation
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import Finding, SinkError

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
 from headrace.contract import OptionError
-from headrace.contract.options import InProject
+from headrace.contract.connector import InProject
 from headrace.errors import nearest, reason
 from headrace.spark import ddl
 

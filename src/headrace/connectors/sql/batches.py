@@ -11,11 +11,9 @@ from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Stand
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, WriteTarget, run
 from headrace.connectors.sql.ledger import Ledger, LedgerEntry
-from headrace.connectors.sql.quarantine import QuarantineTable
+from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.shared_key import shared_key, take_out_existing
-from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, drop_staged
-from headrace.connectors.sql.staging_task import Turn
+from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
 

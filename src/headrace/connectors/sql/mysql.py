@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -27,21 +28,23 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
-from headrace.connectors.sql.mysql_connection import AddressError, MySqlAddress, lock_holder
-from headrace.connectors.sql.mysql_faults import (
+from headrace.connectors.sql.mysql_connection import (
     LOCK_WAIT,
     OUT_OF_TIME,
+    AddressError,
+    MySqlAddress,
+    WatchedMySqlConnection,
     explained,
     is_contended,
     is_part_lost,
     is_transient,
+    lock_holder,
     number_of,
 )
-from headrace.connectors.sql.mysql_staging import LoadStager
-from headrace.connectors.sql.server_sink import SYSTEM, ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn, rows
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, rows
 from headrace.contract import Identity, OptionError, OutputMode, canonical_server
 from headrace.redaction import encoding_fault
 
@@ -382,3 +385,105 @@ def _longest(key: Sequence[ResultColumn]) -> int:
     texts = sum(column.kind in ("text", "binary") for column in key)
     left = INDEX_BYTES - WIDEST * (len(key) - texts)
     return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY
+
+
+# The storage engine is refused; the command is not allowed, by the server or the client.
+_NO_ENGINE = (1286, 3161, 1289)
+_NO_LOCAL = (1148, 3948, 4166)
+
+
+class OneFileConnection(WatchedMySqlConnection):
+    """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
+
+    file = ""
+
+    def _read_packet(self, *rest: Any, **more: Any) -> Any:
+        packet = super()._read_packet(*rest, **more)  # type: ignore[no-untyped-call]
+        if packet.is_load_local_packet() and packet.get_all_data()[1:] != self.file.encode():
+            self.close()
+            raise pymysql.err.InternalError("the server asked for a file that it was not offered; nothing was sent")
+        return packet
+
+
+class LoadStager:
+    """Rows on their way into a table without transactions, which is filled twice as fast.
+
+    Nothing reads the table before it is whole, and what a crash does to it is seen by the count of its rows. The
+    server is sent nothing but the file that was written here.
+    """
+
+    def __init__(
+        self,
+        address: MySqlAddress,
+        table: str,
+        columns: Sequence[ResultColumn],
+        declared: str,
+        engine: str,
+        forms: Forms,
+        quote: Callable[[str], str],
+    ) -> None:
+        self.table, self.columns, self.forms, self.quote = table, columns, forms, quote
+        self.local = True
+        self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
+        self.connection: Any = address.connect(OneFileConnection, local_infile=True)
+        self.connection.file = self.file.name
+        for choice in (engine, "InnoDB"):
+            try:
+                self._run(f"CREATE TABLE {table} ({declared}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
+                break
+            except pymysql.MySQLError as error:
+                if choice == "InnoDB" or error.args[0] not in _NO_ENGINE:
+                    raise
+
+    def add(self, table: pa.Table) -> None:
+        if self.local:
+            try:
+                self._load(table)
+                return
+            except pymysql.MySQLError as error:
+                if error.args[0] not in _NO_LOCAL:
+                    raise
+                self.local = False
+        marks = ", ".join(["%s"] * len(self.columns))
+        with self.connection.cursor() as cursor:
+            cursor.executemany(f"INSERT INTO {self.table} VALUES ({marks})", rows(table, self.columns, self.forms))
+
+    def _load(self, table: pa.Table) -> None:
+        self.file.seek(0)
+        self.file.truncate()
+        self.file.write(lines(table, self.columns, self.forms))
+        self.file.flush()
+        targets, changes = [], []
+        for at, column in enumerate(self.columns):
+            name = self.quote(column.name)
+            if column.kind == "binary":
+                changes.append(f"{name} = UNHEX(@c{at})")
+            targets.append(f"@c{at}" if column.kind == "binary" else name)
+        change = f" SET {', '.join(changes)}" if changes else ""
+        statement = (
+            f"LOAD DATA LOCAL INFILE %s INTO TABLE {self.table} CHARACTER SET utf8mb4 ({', '.join(targets)}){change}"
+        )
+        with self.connection.cursor() as cursor:
+            loaded = cursor.execute(statement, (self.file.name,))
+            if loaded != table.num_rows or self.connection.show_warnings():
+                warnings = self.connection.show_warnings()
+                reason = warnings[0][2] if warnings else f"{loaded} of {table.num_rows} rows came in"
+                raise pymysql.err.DataError(1265, f"rows were not staged as they are: {reason}")
+
+    def finish(self) -> None:
+        self.connection.commit()
+        self._close()
+
+    def give_up(self) -> None:
+        with suppress(pymysql.MySQLError):
+            self._run(f"DROP TABLE IF EXISTS {self.table}")
+        self._close()
+
+    def _close(self) -> None:
+        self.file.close()
+        with suppress(pymysql.MySQLError):
+            self.connection.close()
+
+    def _run(self, statement: str) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, ())

@@ -26,17 +26,17 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible
-from headrace.connectors.sql.postgres_connection import bounded_answer
-from headrace.connectors.sql.postgres_faults import (
+from headrace.connectors.sql.postgres_connection import (
     LOCK_WAIT,
+    bounded_answer,
     explained,
     is_contended,
     is_transient,
     locked_table,
     sqlstate,
 )
-from headrace.connectors.sql.server_sink import ServerSink
 from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, texts
 from headrace.contract import Identity, OptionError, OutputMode

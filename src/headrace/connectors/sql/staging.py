@@ -8,14 +8,20 @@ grow with the batch, and an attempt of a task that fails leaves nothing that cou
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.connectors.sql.dialect import Connection, Dialect
-from headrace.connectors.sql.staging_task import COLUMNS, DRIVER_BYTES, Content, RowError, StageTask, content_of
+from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, StageError, Stager
+from headrace.connectors.sql.ledger import Ledger
+from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import flat
-from headrace.contract import SinkContext
+from headrace.connectors.sql.types import ResultColumn, flat
+from headrace.contract import OptionError, SinkContext
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.plan_text import is_clustered
 
@@ -23,26 +29,73 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "DRIVER_BYTES",
-    "TINY_BYTES",
-    "Content",
-    "RowError",
-    "Stage",
-    "drop_staged",
-    "estimated_bytes",
-    "staging_prefix",
-]
-
+# What a task holds at once.
+CHUNK_ROWS = 100_000
+CHUNK_BYTES = 32 << 20
+BAD_COLUMNS = ("reason", "row_values")
+# Wide rows come through the driver up to this many bytes a partition.
+DRIVER_BYTES = 8 << 20
 # A batch that Spark takes for no larger is tried through the driver; if it has many rows all the same, it is computed
 # once more.
 TINY_BYTES = 1 << 20
 _ROW_BITS = (1 << 33) - 1
 _AT = "_headrace_at"
+COLUMNS = "kind STRING, name STRING, rows BIGINT, body BINARY"
+_ROWS, _PART, _BAD, _BAD_PART, _ROW, _FAULT = "rows", "part", "bad", "bad part", "row", "fault"
 
 
-class Stage(StageTask):
-    """Computes the rows of a batch, in the driver or by tasks."""
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """For which batch of which driver rows are staged, so that a task that comes too late sees it by the ledger."""
+
+    context: SinkContext
+    table: str
+    epoch: int
+    batch: int
+
+    @classmethod
+    def of(cls, context: SinkContext, table: str, epoch: int, batch: int) -> Turn:
+        """With so much of the context as the ledger asks for: it travels to the executors."""
+        known = SinkContext(
+            query=context.query,
+            generation=context.generation,
+            mode=context.mode,
+            checkpoint=Path(),
+            application=context.application,
+            rebuilds=context.rebuilds,
+        )
+        return cls(context=known, table=table, epoch=epoch, batch=batch)
+
+    def is_over(self, dialect: Dialect) -> bool:
+        """Whether the batch is in, or a newer driver writes."""
+        with closing(dialect.connect()) as connection:
+            ledger = Ledger(connection, dialect, self.context, self.table)
+            return ledger.epoch() != self.epoch or ledger.around(self.batch)[1] is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Computes the rows of a batch, in the driver or by tasks; it travels to the executors.
+
+    clustered: rows of one key must come to one task, to be seen to share it. quarantines: rows that the table does
+    not take are quarantined; else the first one ends the batch. driver_rows: up to so many rows a partition come
+    through the driver. turn: whose rows these are, where an attempt may outlive its batch: one of two attempts of a
+    task, or one on a machine that was not heard of for a while.
+    """
+
+    dialect: Dialect
+    prefix: str
+    columns: tuple[ResultColumn, ...]
+    key: tuple[str, ...]
+    limits: Mapping[str, Limit]
+    clustered: bool
+    quarantines: bool
+    driver_rows: int
+    turn: Turn | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
 
     def reads_little(self, frame: DataFrame) -> bool:
         """Whether a batch is tiny by what Spark knows of its files."""
@@ -82,6 +135,262 @@ class Stage(StageTask):
         task = replace(self, turn=None) if local else self
         reports = frame.mapInArrow(task.stage, COLUMNS).toArrow().to_pylist()
         return content_of(reports, empty)
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write one partition and report."""
+        for report in self._reports(batches):
+            yield report.as_batch()
+
+    def sifted(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+        """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
+        table, bad = split_invalid(table, self.columns, self.limits)
+        if self.key and table.num_rows > 1:
+            table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
+            bad += doubled
+        if bad and not self.quarantines:
+            raise RowError(str(bad[0]), bad[0].reason)
+        return table, bad
+
+    def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+        """The rows of a sorted table with a key of their own, and the others."""
+        import pyarrow.compute as pc
+
+        twice = shared(table, self.key)
+        if not pc.any(twice).as_py():
+            return table, []
+        doubled = table.filter(twice)
+        reason = f"{'2' if doubled.num_rows == 2 else 'several'} rows share the key ({', '.join(self.key)}), as"
+        return table.filter(pc.invert(twice)), bad_rows(doubled, self.columns, [reason] * doubled.num_rows)
+
+    def _reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
+        writing = _Writing(self, f"{self.prefix}{uuid.uuid4().hex[:12]}")
+        try:
+            for table in self._chunks(batches):
+                good, bad = split_invalid(table, self.columns, self.limits)
+                if self.clustered:
+                    good, doubled = self._apart(good)
+                    bad += doubled
+                if bad and not self.quarantines:
+                    yield Report.of_row_error(bad[0])
+                    return
+                writing.add(good, bad)
+            yield from writing.end()
+        except self.dialect.errors as error:
+            yield Report.of_failure(self.dialect.explain(error), is_transient=self.dialect.is_transient(error))
+        finally:
+            writing.give_up()
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """The partition in tables of bounded size; rows of one key stay together where they must."""
+        import pyarrow as pa
+
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            held.append(batch.rename_columns(self.names))
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows < CHUNK_ROWS and size < CHUNK_BYTES:
+                continue
+            table = pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+            if self.clustered:
+                first = _last_key_begins(table, self.key)
+                if first == 0:
+                    held, rows, size = table.to_batches(), table.num_rows, 0
+                    continue
+                rest = table.slice(first)
+                held, rows, size = rest.to_batches(), rest.num_rows, 0
+                table = table.slice(0, first)
+            yield table
+        if held:
+            yield pa.Table.from_batches(held)
+
+
+class _Writing:
+    """The rows of one partition on their way: held while they are few, in staging tables when they are many."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.rows = self.bytes = self.bad_rows = 0
+        self.held: list[pa.Table] = []
+        self.held_bad: list[BadRow] = []
+        self.open: dict[str, Stager] = {}
+
+    def add(self, good: pa.Table, bad: Sequence[BadRow]) -> None:
+        self.rows += good.num_rows
+        self.bytes += good.nbytes
+        self.bad_rows += len(bad)
+        self.held.append(good)
+        self.held_bad += bad
+        if self.rows > self.stage.driver_rows or self.bytes > DRIVER_BYTES:
+            for table in self.held:
+                self._stager(self.name, self.stage.columns).add(table)
+            self.held = []
+        if self.bad_rows > self.stage.driver_rows:
+            self._stager(f"{self.name}_bad", bad_columns()).add(_as_table(self.held_bad))
+            self.held_bad = []
+
+    def _stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        if name not in self.open:
+            self.open[name] = self.stage.dialect.stager(name, columns)
+        return self.open[name]
+
+    def end(self) -> Iterator[Report]:
+        for stager in self.open.values():
+            stager.finish()
+        self._drop_late()
+        bad_name = f"{self.name}_bad"
+        if self.name in self.open:
+            yield Report.of_part(self.name, self.rows)
+        elif self.rows:
+            yield Report.of_rows(self.held)
+        if bad_name in self.open:
+            yield Report.of_bad_part(bad_name, self.bad_rows)
+        elif self.held_bad:
+            yield Report.of_bad(self.held_bad)
+        self.open = {}
+
+    def _drop_late(self) -> None:
+        """Drop what nobody will read.
+
+        The driver commits a batch, and then drops all that was staged for it. Tables that came after that, are from an
+        attempt that sees the commit here; those that came before it, the driver drops.
+        """
+        dialect, turn = self.stage.dialect, self.stage.turn
+        if self.open and turn is not None and turn.is_over(dialect):
+            with closing(dialect.connect()) as connection:
+                dialect.drop_staged(connection, sorted(self.open))
+
+    def give_up(self) -> None:
+        for stager in self.open.values():
+            with suppress(Exception):
+                stager.give_up()
+
+
+def bad_columns() -> tuple[ResultColumn, ...]:
+    """The columns of a staging table of rows quarantined."""
+    from pyspark.sql.types import StringType
+
+    return tuple(ResultColumn(name, "text", StringType()) for name in BAD_COLUMNS)
+
+
+def row_text(row: BadRow) -> str:
+    """The values of a row that was quarantined, as JSON; binary ones as hexadecimal digits."""
+    return json.dumps(dict(row.values), default=bytes.hex, ensure_ascii=False)
+
+
+def _as_table(bad: Sequence[BadRow]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"reason": [row.reason for row in bad], "row_values": [row_text(row) for row in bad]})
+
+
+def _last_key_begins(table: pa.Table, key: Sequence[str]) -> int:
+    """The first row of the run of rows that share the key of the last row of a sorted table."""
+    last = table.slice(table.num_rows - 1).select(list(key)).to_pylist()
+    first = int(table.num_rows) - 1
+    while first > 0 and table.slice(first - 1, 1).select(list(key)).to_pylist() == last:
+        first -= 1
+    return first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """A batch's rows: those that came to the driver, the staging tables of the others, and the rows quarantined."""
+
+    table: pa.Table
+    parts: tuple[StagedTable, ...] = ()
+    bad: tuple[BadRow, ...] = ()
+    bad_parts: tuple[StagedTable, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return int(self.table.num_rows) + sum(part.rows for part in self.parts)
+
+
+class RowError(Exception):
+    """A row that the table does not take."""
+
+    def __init__(self, row: str, reason: str) -> None:
+        super().__init__(f"{reason} in the row {row}")
+
+
+class Report(NamedTuple):
+    """One report: its kind, the staging table that it tells of, how many rows, and what the kind needs besides."""
+
+    kind: str
+    name: str = ""
+    rows: int = 0
+    body: bytes = b""
+
+    @classmethod
+    def of_rows(cls, tables: Sequence[pa.Table]) -> Report:
+        """Few rows, which travel themselves."""
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+        return cls(_ROWS, rows=sum(table.num_rows for table in tables), body=bytes(sink.getvalue()))
+
+    @classmethod
+    def of_part(cls, name: str, rows: int) -> Report:
+        """Many rows, in a staging table."""
+        return cls(_PART, name, rows)
+
+    @classmethod
+    def of_bad(cls, bad: Sequence[BadRow]) -> Report:
+        """Few rows to be quarantined."""
+        body = "\n".join(json.dumps([each.reason, each.values], default=bytes.hex) for each in bad)
+        return cls(_BAD, rows=len(bad), body=body.encode())
+
+    @classmethod
+    def of_bad_part(cls, name: str, rows: int) -> Report:
+        """Many rows to be quarantined, in a staging table."""
+        return cls(_BAD_PART, name, rows)
+
+    @classmethod
+    def of_row_error(cls, row: BadRow) -> Report:
+        """A row that the table does not take and that ends the batch."""
+        return cls(_ROW, row.reason, body=str(row).encode())
+
+    @classmethod
+    def of_failure(cls, problem: OptionError, *, is_transient: bool) -> Report:
+        """What the database said; as an exception it would come as Spark's text."""
+        return cls(_FAULT, body=json.dumps([problem.code, problem.what, problem.fix, is_transient]).encode())
+
+    def as_batch(self) -> pa.RecordBatch:
+        """The report as Spark takes it, in the columns COLUMNS."""
+        import pyarrow as pa
+
+        types = (pa.string(), pa.string(), pa.int64(), pa.binary())
+        arrays = [pa.array([value], type_) for value, type_ in zip(self, types, strict=True)]
+        return pa.record_batch(arrays, names=list(self._fields))
+
+
+def content_of(found: Iterable[Mapping[str, Any]], empty: pa.Table) -> Content:
+    """What all tasks have reported; raises RowError or StageError for what one of them could not write."""
+    import pyarrow as pa
+
+    reports = [Report(**each) for each in found]
+    for report in reports:
+        if report.kind == _ROW:
+            raise RowError(report.body.decode(), report.name)
+    for report in reports:
+        if report.kind == _FAULT:
+            code, what, fix, is_transient = json.loads(report.body)
+            raise StageError(OptionError(code=code, what=what, fix=fix), is_transient=is_transient)
+    tables = [pa.ipc.open_stream(each.body).read_all() for each in reports if each.kind == _ROWS]
+    bad = [line for each in reports if each.kind == _BAD for line in each.body.decode().split("\n") if line]
+    return Content(
+        table=pa.concat_tables(tables) if tables else empty,
+        parts=tuple(StagedTable(each.name, each.rows) for each in reports if each.kind == _PART),
+        bad=tuple(BadRow(*json.loads(line)) for line in bad),
+        bad_parts=tuple(StagedTable(each.name, each.rows) for each in reports if each.kind == _BAD_PART),
+    )
 
 
 def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, epoch: int) -> None:

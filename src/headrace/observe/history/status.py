@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Lag
-from headrace.contract.query_state import QueryState, State
+from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding
 from headrace.queries.processes import birth
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.contract import BatchRecord
-from headrace.contract.query_state import ENDED, QueryState, State
+from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
 from headrace.observe.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create, faults, newer, nothing_yet
 from headrace.observe.history.status import Event, Minute, QueryStatus, has_table, is_alive, state_of, status_of
