@@ -156,7 +156,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
     "half of Headrace imported": ("HR122", no_starter, "nothing is there"),
     "a JVM that refuses": ("HR127", no_session, "System memory must be larger"),
     "a misspelt setting": (
-        "HR129",
+        "HR103",
         lambda root: checked(root, top="spark: {spark.sql.shufle.partitions: 8}"),
         "spark.sql.shuffle.partitions",
     ),

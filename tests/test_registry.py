@@ -119,7 +119,7 @@ def test_an_option_whose_value_is_not_known_is_not_missing():
 def test_an_unknown_connector_is_told_with_the_nearest():
     built, (finding,) = build("sink", "guage", {}, HERE)
     assert built is None
-    assert (finding.code, finding.where) == ("HR110", HERE)
+    assert (finding.code, finding.where) == ("HR103", HERE)
     assert "'gauge'" in finding.fix
 
 

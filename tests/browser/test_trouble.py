@@ -211,7 +211,7 @@ def test_one_application_in_trouble_is_told_of_in_one_voice(
     root = tmp_path / "p"
     write_in_trouble(root)
     with places(root, browser, capsys) as scene:
-        assert scene.told(r"(slow\.py:\d+) HR132 .* still being loaded after 5 seconds") == "slow.py:10"
+        assert scene.told(r"(slow\.py:\d+) HR114 .* still being loaded after 5 seconds") == "slow.py:10"
         scene.open()
         scene.told(r"(starting Spark) \(")
         scene.told(r"starting \w+: (making its plan)")

@@ -45,5 +45,5 @@ def test_with_json_the_files_and_the_next_commands_are_data(tmp_path: Path, caps
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["init", str(tmp_path)]) == 2
-    assert "HR092" in capsys.readouterr().err
+    assert "HR093" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -96,7 +96,7 @@ def test_a_cluster_on_loopback_sees_the_drivers_files(master: str, elsewhere: bo
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["start", "--memory", "much"], "HR823"),
+        (["start", "--memory", "much"], "HR090"),
         (["status"], "HR822"),
         (["logs", "worker-1"], "HR822"),
     ],
@@ -115,7 +115,7 @@ def test_a_log_of_another_name_is_told_with_the_nearest(tmp_path: Path, capsys: 
     file.write_text("started\n")
     assert main(["cluster", "logs", "worker-2", "--home", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert ("HR824" in said, "did you mean 'worker-1'?" in said) == (True, True)
+    assert ("HR091" in said, "did you mean 'worker-1'?" in said) == (True, True)
 
 
 def test_a_port_that_is_taken_and_a_damaged_record_are_said(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_port_that_is_taken_and_a_damaged_record_are_said(tmp_path: Path) -> N
         taken.listen()
         with pytest.raises(PlatformError) as caught:
             control.start(tmp_path, port=taken.getsockname()[1], web_port=0)
-    assert code_of(caught) == "HR823"
+    assert code_of(caught) == "HR892"
     (tmp_path / "cluster.json").write_text("[]")
     with pytest.raises(CheckpointError) as damaged:
         control.status(tmp_path)
@@ -223,7 +223,7 @@ def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> Non
     ]
     assert executors_of(tmp_path, "app-2") == ()
     told = connection._ended("spark://127.0.0.1:7077", "9 executors, ", reason(found[0])).findings[0]
-    assert told.code == "HR862"
+    assert told.code == "HR821"
     assert told.what.endswith("(9 executors, Unrecognized VM option 'No')")
 
 

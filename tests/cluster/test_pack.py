@@ -147,4 +147,4 @@ def test_executors_get_the_archive_that_the_target_names(tmp_path: Path) -> None
     (root / "headrace.yml").write_text("targets: {dev: {master: 'spark://127.0.0.1:9', worker_packages: w.tar}}\n")
     with pytest.raises(PlatformError, match=r"there is no archive .*/p/w\.tar, which target 'dev' has") as told:
         session(load(root))
-    assert told.value.findings[0].code == "HR858"
+    assert told.value.findings[0].code == "HR857"

@@ -157,7 +157,7 @@ def test_a_project_runs_unchanged_and_the_cluster_can_be_looked_at(
     assert re.search(r"HR826: the worker on \S+ lacks pyarrow in its Python", scene.log.read_text())
     broken = scene.start("check", "--target", "broken")
     assert broken.wait(PATIENCE_SECONDS) == 2
-    assert "HR862: executors on the cluster" in scene.log.read_text()
+    assert "HR821: executors on the cluster" in scene.log.read_text()
     assert "Could not find agent library nosuch" in scene.log.read_text()
     archive = str(scene.root / "workers.tar")
     assert main(["cluster", "pack", "--out", archive, "-C", str(scene.root)]) == 0

@@ -95,7 +95,7 @@ def test_the_project_of_an_earlier_demo_goes_on_with_nothing_replaced(tmp_path: 
 
 def test_a_directory_that_is_not_the_demos_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(HeadraceError, match="HR092"):
+    with pytest.raises(HeadraceError, match="HR093"):
         flow._prepare(tmp_path, Sentences(), None)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -103,5 +103,5 @@ def test_a_directory_that_is_not_the_demos_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", '{"speed": 3}', "[]"], ids=["no json", "unknown setting", "no object"])
 def test_settings_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "demo.json").write_text(text)
-    with pytest.raises(HeadraceError, match="HR094"):
+    with pytest.raises(HeadraceError, match="HR115"):
         flow._prepare(tmp_path, Sentences(), None)

@@ -58,7 +58,7 @@ def test_what_is_there_already_is_left_alone(tmp_path: Path, kind: str) -> None:
     mine = tmp_path / "mine" if kind == "file" else tmp_path / "mine" / "notes.txt"
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
-    with pytest.raises(HeadraceError, match="HR092"):
+    with pytest.raises(HeadraceError, match="HR093"):
         write_project(tmp_path / "mine")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
     assert mine.read_text() == "mine"

@@ -236,9 +236,9 @@ def test_a_file_that_does_not_come_to_its_end_is_named_and_ended(faults, capsys,
     assert finding.where.line in range(2, 7)
     assert "within 1 second" in finding.what
     assert "HEADRACE_LOAD_TIMEOUT" in finding.fix
-    assert re.search(r"waits\.py:[2-6] HR132 \(note\): waits\.py is still being loaded", capsys.readouterr().err)
+    assert re.search(r"waits\.py:[2-6] HR114 \(note\): waits\.py is still being loaded", capsys.readouterr().err)
 
 
 def test_a_limit_that_is_no_length_of_time_is_a_finding(faults):
     [finding] = faults({"pipeline.py": PIPELINE}, environ={"HEADRACE_LOAD_TIMEOUT": "soon"})
-    assert (finding.code, "HEADRACE_LOAD_TIMEOUT" in finding.what) == ("HR118", True)
+    assert (finding.code, "HEADRACE_LOAD_TIMEOUT" in finding.what) == ("HR104", True)

@@ -106,7 +106,7 @@ def test_an_unset_variable_is_told_with_every_place_searched(faults):
 @pytest.mark.parametrize("text", ["${1A}", "${}", "${OUT", "${a b}"])
 def test_a_malformed_reference_is_refused(faults, text):
     (finding,) = faults(BASE.replace("${DATA:-in}", text), environ={"LETTER": "x"})
-    assert (finding.code, str(finding.where)) == ("HR107", "headrace.yml:5")
+    assert (finding.code, str(finding.where)) == ("HR104", "headrace.yml:5")
 
 
 def test_a_secret_comes_from_a_file(loaded, tmp_path):

@@ -103,7 +103,7 @@ def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
 
 @pytest.mark.parametrize(
     ("section", "text", "code"),
-    [("tables", "soon", "HR118"), ("tables", "{each: 5 s}", "HR103"), ("views", "5 minutes", "HR103")],
+    [("tables", "soon", "HR104"), ("tables", "{each: 5 s}", "HR103"), ("views", "5 minutes", "HR103")],
 )
 def test_a_refresh_that_cannot_be_read_is_told_with_its_line(faults, section, text, code):
     found = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
@@ -121,8 +121,8 @@ def test_merged_mappings_are_one_mapping(loaded):
 FAULTS = {
     "misspelt key at the top": (BASE + "qeries: {}\n", 8, "HR103", "'queries'"),
     "misspelt key of a query": (BASE + "    triger: once\n", 8, "HR103", "'trigger'"),
-    "unknown source": (BASE.replace("rate:", "rat:"), 2, "HR110", "'rate'"),
-    "unknown sink": (BASE.replace("console", "consol"), 7, "HR110", "'console'"),
+    "unknown source": (BASE.replace("rate:", "rat:"), 2, "HR103", "'rate'"),
+    "unknown sink": (BASE.replace("console", "consol"), 7, "HR103", "'console'"),
     "misspelt option": (BASE.replace("rows_per_second", "rows_per_secnd"), 3, "HR103", "'rows_per_second'"),
     "option of a wrong type": (BASE.replace("5}", "many}"), 3, "HR113", "for example 100"),
     "truth for a number": (BASE.replace("5}", "true}"), 3, "HR113", "for example 100"),
@@ -130,10 +130,10 @@ FAULTS = {
     "two kinds": (BASE.replace("queries:", "    files: x\nqueries:"), 4, "HR103", "one kind"),
     "misspelt watermark": (BASE.replace("queries:", "    watermrk: x\nqueries:"), 4, "HR103", "'watermark'"),
     "watermark without a delay": (BASE.replace("queries:", "    watermark: {column: t}\nqueries:"), 4, "HR112", "2 h"),
-    "delay of no length": (BASE.replace("queries:", "    watermark: [t, soon]\nqueries:"), 4, "HR118", "2 hours"),
-    "unknown mode": (BASE + "    mode: upsert\n", 8, "HR119", "update"),
-    "unknown on_change": (BASE + "    on_change: forwards\n", 8, "HR119", "forward"),
-    "unknown trigger": (BASE + "    trigger: onse\n", 8, "HR119", "every"),
+    "delay of no length": (BASE.replace("queries:", "    watermark: [t, soon]\nqueries:"), 4, "HR104", "2 hours"),
+    "unknown mode": (BASE + "    mode: upsert\n", 8, "HR104", "update"),
+    "unknown on_change": (BASE + "    on_change: forwards\n", 8, "HR104", "forward"),
+    "unknown trigger": (BASE + "    trigger: onse\n", 8, "HR104", "every"),
     "no sink": (BASE.replace("    sink: console\n", ""), 5, "HR112", "sink: console"),
     "no SELECT": (BASE.replace("    select: SELECT * FROM events\n", ""), 5, "HR112", "sql:"),
     "no such SQL file": (BASE.replace("select: SELECT * FROM events", "sql: no.sql"), 6, "HR115", "relative"),
@@ -169,9 +169,9 @@ def test_all_faults_come_together_in_the_order_of_their_lines(faults):
     python = "import headrace as hr\n\n@hr.view\ndef v(a=1): ...\n"
     found = faults({"headrace.yml": text, "views.py": python})
     assert [(str(finding.where), finding.code) for finding in found] == [
-        ("headrace.yml:2", "HR110"),
-        ("headrace.yml:7", "HR110"),
-        ("headrace.yml:8", "HR119"),
+        ("headrace.yml:2", "HR103"),
+        ("headrace.yml:7", "HR103"),
+        ("headrace.yml:8", "HR104"),
         ("headrace.yml:9", "HR104"),
         ("views.py:3", "HR117"),
     ]
@@ -200,6 +200,6 @@ targets: {dev: {master: localhost}}
 def test_all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it(faults):
     told = [(finding.where.line, finding.code) for finding in faults(NINE)]
     assert told == [
-        *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR110"), (8, "HR119"), (8, "HR204")),
-        *((9, "HR119"), (9, "HR113"), (10, "HR254"), (11, "HR125")),
+        *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR103"), (8, "HR104"), (8, "HR204")),
+        *((9, "HR104"), (9, "HR113"), (10, "HR254"), (11, "HR125")),
     ]

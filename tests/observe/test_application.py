@@ -87,7 +87,7 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
         assert (told["code"], asked("project")["name"]) == ("HR886", "p")
         told = next_line(running)
         url = told["finding"]["what"].removeprefix("metrics are served at ").removesuffix("/metrics")
-        assert (told["finding"]["code"], json.loads(get(f"{url}/healthz"))["ok"]) == ("HR876", True)
+        assert (told["finding"]["code"], json.loads(get(f"{url}/healthz"))["ok"]) == ("HR886", True)
         while next_line(running).get("batch") != 1:
             assert running.poll() is None
         assert systemd.hears("READY=1")

@@ -232,7 +232,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
         taken.listen()
         settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda _: {})
         with (
-            pytest.raises(PlatformError, match=r"HR871: metrics cannot be served at 127\.0\.0\.1:"),
+            pytest.raises(PlatformError, match=r"HR892: metrics cannot be served at 127\.0\.0\.1:"),
             metrics_served(settings, board, metrics),
         ):
             pass
@@ -262,7 +262,7 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch,
         ("hooks: [{webhook: x, command: a}]", ["HR873"]),
         ("hooks: [{on: failure}]", ["HR873"]),
         ("hooks: [{webhook: 'ftp://x'}]", ["HR873"]),
-        ("hooks: [{command: a, timeout: soon}]", ["HR118"]),
+        ("hooks: [{command: a, timeout: soon}]", ["HR104"]),
         ("log: {format: json, max_size: 1m, keep: 3}", []),
         ("log: {format: xml}", ["HR104"]),
         ("log: {max_size: 1}", ["HR104"]),

@@ -116,7 +116,7 @@ def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None
 def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["connectors", "fetch", str(tmp_path), "kafca"]) == 2
     said = capsys.readouterr().err
-    assert "HR110: no connector is named 'kafca'" in said
+    assert "HR103: no connector is named 'kafca'" in said
     assert "did you mean 'kafka'" in said
 
 

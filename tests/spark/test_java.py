@@ -69,8 +69,8 @@ def test_a_link_is_followed_to_the_installation(tmp_path: Path) -> None:
     ("answer", "java_home", "code", "says"),
     [
         pytest.param(None, None, "HR001", "does not answer as a Java does", id="a stub that only fails"),
-        pytest.param('openjdk version "11.0.25"', None, "HR002", "is Java 11.0.25", id="too old"),
-        pytest.param('java version "1.8.0_392"', None, "HR002", "is Java 1.8.0_392", id="much too old"),
+        pytest.param('openjdk version "11.0.25"', None, "HR001", "is Java 11.0.25", id="too old"),
+        pytest.param('java version "1.8.0_392"', None, "HR001", "is Java 1.8.0_392", id="much too old"),
         pytest.param('openjdk version "17.0.15"', "gone", "HR001", "JAVA_HOME is gone", id="JAVA_HOME to nothing"),
     ],
 )

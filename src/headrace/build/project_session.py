@@ -78,7 +78,7 @@ def _packed(project: Project, master: str) -> dict[str, str]:
     if "://" not in archive and not Path(archive).is_file():
         what = f"there is no archive {archive}, which target '{project.target.name}' has as worker_packages"
         fix = f"make it: headrace cluster pack --out {given}"
-        raise PlatformError(Finding(code="HR858", what=what, fix=fix, where=project.target.at("worker_packages")))
+        raise PlatformError(Finding(code="HR857", what=what, fix=fix, where=project.target.at("worker_packages")))
     return pack.settings(archive, project.target.spark)
 
 

@@ -115,9 +115,10 @@ def _target(project: Project) -> Iterator[Finding]:
     for key in project.target.spark:
         if known := misspelt(key):
             yield Finding(
-                code="HR129",
+                code="HR103",
                 what=f"the setting {key} is unknown, and {known} is nearly its name; Spark says nothing of that",
                 fix=f"write {known}, if that is meant",
+                severity="warning",
                 where=project.target.at(key),
             )
 

@@ -171,7 +171,7 @@ def _ended(master: str, how_many: str, said: str) -> PlatformError:
         "look into what they printed: headrace cluster logs, or the master's page; they need the Spark of the driver, "
         "its spark.authenticate.secret, and spark.executor.extraJavaOptions that Java knows"
     )
-    return PlatformError(Finding(code="HR862", what=what, fix=fix))
+    return PlatformError(Finding(code="HR821", what=what, fix=fix))
 
 
 def _code() -> Path:

@@ -151,7 +151,7 @@ def require(home: Path) -> Cluster:
 def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, port: int, web_port: int) -> Cluster:
     if not re.fullmatch(r"\d+[mgMG]", memory):
         what = f"the memory of a worker is '{memory}'"
-        raise PlatformError(Finding(code="HR823", what=what, fix="write a number with its unit: 1g, 2048m"))
+        raise PlatformError(Finding(code="HR090", what=what, fix="write a number with its unit: 1g, 2048m"))
     places = []
     for number in range(masters):
         pair = []
@@ -160,7 +160,7 @@ def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, po
             if first and daemons.is_taken(host, wanted):
                 what = f"port {wanted} of {host} is taken, so that no master can be started there"
                 fix = "name another: --port 0 --web-port 0 takes any that are free"
-                raise PlatformError(Finding(code="HR823", what=what, fix=fix))
+                raise PlatformError(Finding(code="HR892", what=what, fix=fix))
             pair.append(wanted)
         places.append((pair[0], pair[1]))
     return Cluster(

@@ -205,7 +205,7 @@ def named(home: Path, name: str) -> DaemonLog:
         what = f"no cluster was started in {home}, so that there is no log of '{name}'"
         raise PlatformError(Finding(code="HR822", what=what, fix="start one: headrace cluster start"))
     fix = nearest(name, [each.name for each in known])
-    raise PlatformError(Finding(code="HR824", what=f"the cluster in {home} has no log of '{name}'", fix=fix))
+    raise PlatformError(Finding(code="HR091", what=f"the cluster in {home} has no log of '{name}'", fix=fix))
 
 
 def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:

@@ -183,7 +183,7 @@ def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> 
     opposite: registry.ConnectorKind = "sink" if kind == "source" else "source"
     if name in registry.known(opposite):
         fix = f"'{name}' is a {opposite}; a {kind} is one of {', '.join(known)}"
-    return Finding(code="HR110", what=f"there is no {kind} '{name}'", fix=fix, where=where)
+    return Finding(code="HR103", what=f"there is no {kind} '{name}'", fix=fix, where=where)
 
 
 def unknown_options(

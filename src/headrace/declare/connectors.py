@@ -103,11 +103,11 @@ def _watermark(given: Any, where: Where) -> Watermark | None:
         return given
     fix = 'write watermark=("time", "2 hours"): the event-time column and the delay'
     if not (isinstance(given, (tuple, list)) and len(given) == 2 and all(isinstance(part, str) for part in given)):
-        report(Finding(code="HR118", what="a watermark is a pair of texts", fix=fix, where=where))
+        report(Finding(code="HR104", what="a watermark is a pair of texts", fix=fix, where=where))
         return None
     column, delay = given
     try:
         return Watermark(column=column, delay=Duration.parse(delay))
     except ValueError as error:
-        report(Finding(code="HR118", what=f"the watermark's delay: {error}", fix=fix, where=where))
+        report(Finding(code="HR104", what=f"the watermark's delay: {error}", fix=fix, where=where))
         return None

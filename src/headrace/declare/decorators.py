@@ -104,10 +104,10 @@ def _query(
             report(Finding(code="HR112", what=f"{whose} {fault}", fix=fix, where=where))
         if mode not in OUTPUT_MODES:
             what = f"{whose} has no output mode '{mode}'"
-            report(Finding(code="HR119", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
+            report(Finding(code="HR104", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
         if on_change not in ON_CHANGE:
             what = f"{whose} has no on_change '{on_change}'"
-            report(Finding(code="HR119", what=what, fix=nearest(str(on_change), ON_CHANGE), where=where))
+            report(Finding(code="HR104", what=what, fix=nearest(str(on_change), ON_CHANGE), where=where))
         return DeclaredQuery(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
@@ -216,7 +216,7 @@ def _trigger(given: Any, whose: str, where: Where) -> Trigger:
         except ValueError as error:
             what = str(error)
     fix = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes') or available_now"
-    report(Finding(code="HR119", what=f"{whose}: {what}", fix=fix, where=where))
+    report(Finding(code="HR104", what=f"{whose}: {what}", fix=fix, where=where))
     return Default()
 
 
@@ -317,7 +317,7 @@ def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
             return Duration.parse(given)
         except ValueError as error:
             what = str(error)
-    report(Finding(code="HR118", what=f"{whose}: {what}", fix="write refresh=every('10 minutes')", where=where))
+    report(Finding(code="HR104", what=f"{whose}: {what}", fix="write refresh=every('10 minutes')", where=where))
     return None
 
 
@@ -367,5 +367,5 @@ def _timed(word: str, interval: str) -> Trigger:
         return TIMED[word](Duration.parse(interval))
     except (ValueError, AttributeError) as error:
         what = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
-        report(Finding(code="HR118", what=what, fix=f"write {word}('5 seconds')", where=where))
+        report(Finding(code="HR104", what=what, fix=f"write {word}('5 seconds')", where=where))
         return Default()

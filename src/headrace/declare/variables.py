@@ -103,7 +103,7 @@ class Variables:
         if not _NAME.match(name) or "${" in default:
             findings.append(
                 Finding(
-                    code="HR107",
+                    code="HR104",
                     what=f"'{match.group()}' is no reference to a variable",
                     fix="write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign",
                     where=where,

@@ -116,7 +116,7 @@ def _kept_pace(settings: Path) -> Pace:
     except (ValueError, TypeError) as error:
         raise HeadraceError(
             Finding(
-                code="HR094",
+                code="HR115",
                 what=f"the settings of the demo in '{settings}' cannot be read: {reason(error)}",
                 fix="give the demo another directory, or correct the file",
             )

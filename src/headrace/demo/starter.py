@@ -64,7 +64,7 @@ def refuse_unless_empty(directory: Path) -> None:
     state = "is not empty" if directory.is_dir() else "is a file"
     raise HeadraceError(
         Finding(
-            code="HR092",
+            code="HR093",
             what=f"'{directory}' {state}; nothing was written",
             fix="name a directory that does not exist yet",
         )

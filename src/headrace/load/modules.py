@@ -83,7 +83,7 @@ def _watched(file: Path, root: Path, limit: Duration) -> Iterator[None]:
         if limit.seconds > QUIET_SECONDS and not done.wait(QUIET_SECONDS):
             where = _line_of(thread, root) or Where(file=shown(file))
             what = f"{file.name} is still being loaded after {QUIET_SECONDS:g} seconds, and is at this line"
-            print(Finding(code="HR132", what=what, where=where), file=sys.stderr, flush=True)
+            print(Finding(code="HR114", what=what, where=where, severity="note"), file=sys.stderr, flush=True)
         if ends and not done.wait(max(0.0, limit.seconds - QUIET_SECONDS) or limit.seconds):
             signal.pthread_kill(cast(int, thread.ident), signal.SIGURG)
 

@@ -90,7 +90,7 @@ def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
             if not timeout.seconds:
                 raise ValueError(f"'{text}' is no time at all")
         except ValueError as error:
-            reading.fault("HR118", f"hooks, timeout: {error}", "write for example 10 seconds", keys["timeout"].where)
+            reading.fault("HR104", f"hooks, timeout: {error}", "write for example 10 seconds", keys["timeout"].where)
     on = tuple(event for event in HOOK_EVENTS if event in events)
     return Hook(on=on, webhook=url, command=command, timeout=timeout, where=entry.where)
 

@@ -160,7 +160,7 @@ def _load_limit(reading: DocumentReading, where: Where) -> Duration:
     try:
         return modules.LIMIT if given is None else Duration.parse(given)
     except ValueError as error:
-        reading.fault("HR118", f"{modules.LIMIT_VARIABLE}: {error}", "write for example '5 minutes'", where)
+        reading.fault("HR104", f"{modules.LIMIT_VARIABLE}: {error}", "write for example '5 minutes'", where)
         return modules.LIMIT
 
 

@@ -99,11 +99,11 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
     keys = entry.value if isinstance(entry.value, dict) else {}
     mode = reading.text(keys.get("mode"), f"{whose}, mode,") or "append"
     if mode not in OUTPUT_MODES:
-        reading.fault("HR119", f"{whose} has no output mode '{mode}'", nearest(mode, OUTPUT_MODES), keys["mode"].where)
+        reading.fault("HR104", f"{whose} has no output mode '{mode}'", nearest(mode, OUTPUT_MODES), keys["mode"].where)
     on_change = reading.text(keys.get("on_change"), f"{whose}, on_change,") or "refuse"
     if on_change not in ON_CHANGE:
         what = f"{whose} has no on_change '{on_change}'"
-        reading.fault("HR119", what, nearest(on_change, ON_CHANGE), keys["on_change"].where)
+        reading.fault("HR104", what, nearest(on_change, ON_CHANGE), keys["on_change"].where)
     return WrittenQuery(
         name=name,
         select=select,
@@ -180,7 +180,7 @@ def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Dura
     try:
         return Duration.parse(text)
     except ValueError as error:
-        reading.fault("HR118", f"{whose}, refresh: {error}", "write for example refresh: 10 minutes", found.where)
+        reading.fault("HR104", f"{whose}, refresh: {error}", "write for example refresh: 10 minutes", found.where)
         return None
 
 
@@ -222,11 +222,11 @@ def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
         if len(given) != 1 or found[given[0]].value is None:
             named = " and ".join(given) if len(given) > 1 else "nothing" if not given else f"{given[0]} without a time"
             if given or not entry.value:
-                reading.fault("HR119", f"{whose}, trigger, says {named}", fix, where)
+                reading.fault("HR104", f"{whose}, trigger, says {named}", fix, where)
             return Default()
         word, entry = f"{given[0]} ", found[given[0]]
     if isinstance(entry.value, list):
-        reading.fault("HR119", f"{whose}, trigger, is a list", fix, where)
+        reading.fault("HR104", f"{whose}, trigger, is a list", fix, where)
         return Default()
     text = reading.text(entry, f"{whose}, trigger,")
     if text is None:
@@ -234,7 +234,7 @@ def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
     try:
         return parse_trigger(word + text)
     except ValueError as error:
-        reading.fault("HR119", f"{whose}, trigger: {error}", fix, entry.where)
+        reading.fault("HR104", f"{whose}, trigger: {error}", fix, entry.where)
         return Default()
 
 
@@ -368,7 +368,7 @@ def _watermark(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Wa
         keys = dict(zip(WATERMARK_KEYS, entry.value, strict=True))
     elif not isinstance(entry.value, dict):
         fix = "write watermark: {column: time, delay: 2 hours}"
-        reading.fault("HR118", f"the watermark of {whose} is not a pair of a column and a delay", fix, entry.where)
+        reading.fault("HR104", f"the watermark of {whose} is not a pair of a column and a delay", fix, entry.where)
         return None
     else:
         keys = reading.mapping(entry, f"{whose}, watermark,", WATERMARK_KEYS)
@@ -383,5 +383,5 @@ def _watermark(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Wa
     try:
         return Watermark(column=column, delay=Duration.parse(delay))
     except ValueError as error:
-        reading.fault("HR118", f"the watermark of {whose}: {error}", "write for example 2 hours", keys["delay"].where)
+        reading.fault("HR104", f"the watermark of {whose}: {error}", "write for example 2 hours", keys["delay"].where)
         return None

@@ -9,7 +9,7 @@ from headrace.findings import has_passing_words
 # others can bring while the application waits has no place here: a directory, a topic, a table, a right, a secret's
 # file, a variable of the service; nor has what damages a checkpoint or a sink.
 _OF_THE_PROJECT = """
-HR091 HR101 HR103-HR104 HR107 HR109-HR110 HR112-HR114 HR116-HR119 HR121-HR123 HR125 HR128 HR130
+HR091 HR101 HR103-HR104 HR109 HR112-HR114 HR116-HR117 HR121-HR123 HR125 HR128 HR130
 HR203-HR204 HR210-HR211 HR213-HR214 HR216-HR228 HR230-HR232 HR251-HR255 HR259 HR261-HR262 HR264-HR267
 HR271-HR274 HR277-HR280 HR282-HR286 HR288-HR292 HR294-HR296
 HR320 HR322

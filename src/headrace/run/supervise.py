@@ -199,7 +199,7 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
     port = stack.enter_context(metrics_served(settings, board, metrics))
     if not settings.port:
         what = f"metrics are served at http://{asked_at(settings.address, port)}/metrics"
-        observers.note(Finding(code="HR876", what=what))
+        observers.note(Finding(code="HR886", what=what))
 
 
 def _log(project: Project, observers: Observers, stack: ExitStack) -> None:

@@ -30,19 +30,19 @@ EVERY = [
 SERVERS = EVERY[1:]
 SCHEMA = {"fields": [{"name": "n", "type": "long"}, {"name": "hour", "type": "timestamp"}]}
 REFUSED = {
-    "a write": ("DELETE FROM result", "HR887"),
-    "a write in a comment's shadow": ("/* SELECT */ -- SELECT\n DELETE FROM result", "HR887"),
+    "a write": ("DELETE FROM result", "HR889"),
+    "a write in a comment's shadow": ("/* SELECT */ -- SELECT\n DELETE FROM result", "HR889"),
     "a second statement": ("SELECT 1; DELETE FROM result", "HR889"),
     "a write behind a commit": ("SELECT 1; COMMIT; DELETE FROM result", "HR889"),
     "a write behind WITH": ("WITH x AS (SELECT 1) DELETE FROM result", "HR889"),
-    "a file of the server": ("SELECT * FROM result INTO OUTFILE '/tmp/headrace'", "HR887"),
-    "a file that is read": ("SELECT load_file('/etc/passwd')", "HR887"),
-    "a file that is read as text": ("SELECT pg_read_file('/etc/passwd')", "HR887"),
-    "a large object": ("SELECT lo_export(1, '/tmp/headrace')", "HR887"),
-    "the sessions of others": ("SELECT pg_terminate_backend(pid) FROM pg_stat_activity", "HR887"),
-    "a text that is run": ("SELECT query_to_xml('SELECT pg_' || 'reload_conf()', true, true, '')", "HR887"),
+    "a file of the server": ("SELECT * FROM result INTO OUTFILE '/tmp/headrace'", "HR889"),
+    "a file that is read": ("SELECT load_file('/etc/passwd')", "HR889"),
+    "a file that is read as text": ("SELECT pg_read_file('/etc/passwd')", "HR889"),
+    "a large object": ("SELECT lo_export(1, '/tmp/headrace')", "HR889"),
+    "the sessions of others": ("SELECT pg_terminate_backend(pid) FROM pg_stat_activity", "HR889"),
+    "a text that is run": ("SELECT query_to_xml('SELECT pg_' || 'reload_conf()', true, true, '')", "HR889"),
     "a name that is not there": ("SELECT * FROM resalt", "HR889"),
-    "nothing": (" ; ", "HR887"),
+    "nothing": (" ; ", "HR889"),
 }
 # What reads by its words and writes by what it calls is stopped by the transaction alone.
 WRITING_FUNCTION = {
@@ -136,7 +136,7 @@ def test_sqlite_reads_no_other_file_and_makes_none(tmp_path: Path) -> None:
     for statement in (f"SELECT 1 FROM (SELECT load_extension('{other}'))", "SELECT length(zeroblob(1000000000))"):
         with pytest.raises(SinkError, match="HR889"):
             database.sink().answers.ask(statement, limit=1, seconds=5)
-    with pytest.raises(SinkError, match="HR887"):
+    with pytest.raises(SinkError, match="HR889"):
         database.sink().answers.ask(f"ATTACH '{other}' AS other", limit=1, seconds=5)
     assert not other.exists()
 

@@ -69,7 +69,7 @@ def unknown_options(format_: str, options: Iterable[str]) -> Iterator[OptionErro
     for option in options if format_ in KNOWN_OPTIONS else ():
         if "." not in option and option.lower() not in folded:
             yield OptionError(
-                code="HR129",
+                code="HR103",
                 what=f"{format_} files have no option '{option}', and Spark says nothing of that",
                 fix=nearest(option, known),
                 severity="warning",

@@ -77,10 +77,10 @@ class DatabaseAnswers(OfTable, SinkAnswers):
         fix = "write one such statement"
         if first is None or first[0].lower() not in _READS:
             what = "only a statement that reads is taken: it begins with SELECT, WITH, VALUES or TABLE"
-            raise SinkError(Finding(code="HR887", what=what, fix=fix))
+            raise SinkError(Finding(code="HR889", what=what, fix=fix))
         if outside := _REACHES_OUT.search(wanted):
             what = f"only a statement that reads the database's tables is taken, and it has '{outside[0]}'"
-            raise SinkError(Finding(code="HR887", what=what, fix=fix))
+            raise SinkError(Finding(code="HR889", what=what, fix=fix))
         dialect = self.dialect_to_ask()
         return _answer(_Question(dialect=dialect, statement=wanted, limit=limit, seconds=seconds, by_a_person=True))
 

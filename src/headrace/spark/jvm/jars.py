@@ -85,7 +85,7 @@ def chosen(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tup
     """The connectors of these names among `every`, or those that are known; raises PlatformError for others."""
     every = known() if every is None else every
     unknown = [
-        Finding(code="HR110", what=f"no connector is named '{name}'", fix=nearest(name, every))
+        Finding(code="HR103", what=f"no connector is named '{name}'", fix=nearest(name, every))
         for name in names
         if name not in every
     ]

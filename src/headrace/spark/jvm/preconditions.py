@@ -82,7 +82,7 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     if major < NEEDED:
         raise PlatformError(
             Finding(
-                code="HR002",
+                code="HR001",
                 what=f"{place} is Java {version}, and Spark needs Java {NEEDED} or newer",
                 fix=INSTALL,
             )
