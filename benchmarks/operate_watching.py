@@ -222,7 +222,7 @@ class _Opener:
 
     def __call__(self, said: dict[str, Any]) -> None:
         told = said.get("finding", {})
-        if told.get("code") == "HR886":
+        if told.get("code") == "HR876":
             self.url = told["what"].removeprefix("the dashboard is at ").partition(" ")[0]
         if said["event"] != "batch":
             return

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import Any, cast
 
-from headrace.findings import Severity, objection, passes, severity_of
+from headrace.findings import Severity, objection, passes, refuses, severity_of
 from headrace.redaction import redacted
 
 EXIT_BROKEN = 2
@@ -98,6 +98,11 @@ class Finding:
     def passes(self) -> bool:
         """Whether a later start can succeed although nobody has corrected anything."""
         return passes(self.code, self.what)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether no start can succeed before the project is changed."""
+        return refuses(self.code, self.what)
 
     def __str__(self) -> str:
         mark = "" if self.severity == "error" else f" ({self.severity})"

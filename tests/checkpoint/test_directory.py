@@ -182,8 +182,8 @@ def test_an_unknown_version_is_refused_by_file_and_version(named: Path) -> None:
 def test_a_directory_that_cannot_be_read_is_a_finding(named: Path) -> None:
     shutil.rmtree(named / "offsets")
     (named / "offsets").symlink_to("offsets")
-    assert codes(named) == [("HR501", "error")]
-    with pytest.raises(CheckpointError, match="HR501"):
+    assert codes(named) == [("HR540", "error")]
+    with pytest.raises(CheckpointError, match="HR540"):
         Checkpoint(named).offsets()
 
 

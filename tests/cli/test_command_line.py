@@ -194,9 +194,9 @@ def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
     assert "command: headrace explode" in log.read_text()
 
 
-@pytest.mark.parametrize(("code", "exit_code"), [("HR409", 1), ("HR601", 0)], ids=["fenced", "failed before"])
+@pytest.mark.parametrize(("fenced", "exit_code"), [(True, 1), (False, 0)], ids=["fenced", "failed before"])
 def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, exit_code: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fenced: bool, exit_code: int
 ) -> None:
     write_project(tmp_path / "p")
     with History.open(history_file(load(tmp_path / "p").storage)) as history:
@@ -206,7 +206,7 @@ def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
             )
             for _ in range(2)
         )
-        history.end_run(older, "failed", Finding(code=code, what="a newer driver runs it"))
+        history.end_run(older, "failed", Finding(code="HR409", what="a newer driver runs it"), fenced=fenced)
         history.state(QueryState(query="action_counts", state="running"), newer)
     assert main(["status", "-C", str(tmp_path / "p")]) == exit_code
     assert "running" in capsys.readouterr().out

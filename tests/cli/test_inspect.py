@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Path:
         (write("checkpoint/state/0/0/3.changelog", b""), "HR516", 1),
         (remove("checkpoint/sources/events/2"), "HR509", 1),
         (remove("checkpoint/offsets/1"), "HR514", 1),
-        (write("manifest.jsonl", b"\xff\xfe"), "HR515", 1),
+        (write("manifest.jsonl", b"\xff\xfe"), "HR584", 1),
         (write("archive.jsonl", b"\xff\xfe\n{}\n"), "HR523", 0),
         (write("repartitions.jsonl", b"\xff\n"), "HR503", 1),
     ],

@@ -192,7 +192,7 @@ def test_a_change_that_cannot_be_made_is_refused_and_changes_nothing(tmp_path: P
     project = load(root)
     with History.open(history_file(project.storage)) as history:
         history.begin_run("totals", pid=os.getpid(), mode="update", trigger="default", sink="sqlite", generation=1)
-    assert refusal(root, 4, spark)[:2] == ("HR553", f"query 'totals' is starting in process {os.getpid()}")
+    assert refusal(root, 4, spark)[:2] == ("HR526", f"query 'totals' is starting in process {os.getpid()}")
     assert {path: path.read_bytes() for path in layout_of(root).checkpoint.rglob("*") if path.is_file()} == seen
 
 

@@ -261,7 +261,7 @@ def test_a_run_without_a_socket_and_a_log_is_warned_once_of_each(tmp_path: Path)
 
     with controlled(load(tmp_path), Board(), Orders(), StopRequest(), Noting(), owns_process=False):
         pass
-    assert notes == ["HR878", "HR856"]
+    assert notes == ["HR544", "HR856"]
 
 
 def test_a_socket_of_a_dead_process_is_removed_and_nothing_is_said_to_run(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_collector_that_is_away_keeps_nobody_waiting_and_is_reported_once(monk
         time.sleep(0.05)
     time.sleep(0.3)
     sent.close()
-    assert [finding.code for finding in told] == ["HR897"] * 2
+    assert [finding.code for finding in told] == ["HR875"] * 2
     assert "swordfish" not in str(told)
 
 

@@ -40,7 +40,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     project = Project(name="phones", root=tmp_path)
     application(project)
     (project.storage / FILE).write_text("{")
-    with pytest.raises(PlatformError, match="HR458"):
+    with pytest.raises(PlatformError, match="HR584"):
         application(project)
 
 

@@ -134,7 +134,7 @@ def test_offsets_that_the_archive_has_are_written_again(tmp_path: Path) -> None:
     archive.catch_up(checkpoint)
     whole = checkpoint.offsets()
     (tmp_path / "offsets" / "1").unlink()
-    assert [finding.code for finding in fill_gap(checkpoint, archive, written_async=False)] == ["HR513"]
+    assert [finding.code for finding in fill_gap(checkpoint, archive, written_async=False)] == ["HR459"]
     assert checkpoint.offsets() == whole
 
 

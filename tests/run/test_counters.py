@@ -249,7 +249,7 @@ def test_a_counter_that_cannot_be_added_up_or_read_says_so(kept: Any, tmp_path: 
     with pytest.raises(HeadraceError, match="HR807"):
         kept({1: {"n": "text"}}).keep(1)
     QueryLayout(tmp_path, "q").counters.write_text("no JSON\n{}\n")
-    with pytest.raises(CheckpointError, match="HR808"):
+    with pytest.raises(CheckpointError, match="HR584"):
         kept({})
 
 

@@ -69,7 +69,7 @@ DAMAGES: dict[str, tuple[Damage, str | None]] = {
     "operator": (remove("checkpoint/state/0/_metadata/metadata"), "HR516"),
     "all state": (lambda home: shutil.rmtree(home / "checkpoint" / "state"), "HR527"),
     "source log": (remove("checkpoint/sources/events/1"), None),
-    "manifest": (write("manifest.jsonl", b"\xff"), "HR515"),
+    "manifest": (write("manifest.jsonl", b"\xff"), "HR584"),
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
             application.resetTerminated()
             assert application.awaitAnyTermination(0.1) is False
             refused = said("pause", "others", code=1)
-            assert "HR854" in refused
+            assert "HR850" in refused
             assert "cannot be paused: it has stopped" in refused
             assert "runs again" in said("restart", "others")
             assert "the application has stopped" in said("stop")
@@ -213,7 +213,7 @@ def test_a_query_that_fails_of_what_passes_is_started_again_and_gives_up_at_its_
     told = Watching()
     result = run(load(root), spark=spark, reporter=told, orders=orders)
     overtaken, *stopped = (order.answer.result(0) for order in given)
-    assert overtaken.finding.code == "HR855"
+    assert overtaken.finding.code == "HR851"
     assert [answer.said for answer in stopped] == ["query 'flaky' has stopped"] * 2
     ends = {end.query: end for end in result.outcomes}
     assert (ends["flaky"].state, ends["flaky"].batches, ends["flaky"].rows) == ("stopped", 2, 3)

@@ -12,9 +12,8 @@ import pytest
 from headrace.cli import main
 from headrace.contract import Outcome
 from headrace.errors import EXIT_REFUSED, Finding
-from headrace.findings import CATALOGUE
+from headrace.findings import CATALOGUE, OF_THE_PROJECT
 from headrace.observe.board import RunResult
-from headrace.run.refusals import OF_THE_PROJECT, is_refusal
 from tests.in_session import lend
 
 from .projects import write_project
@@ -72,7 +71,7 @@ def test_a_refusal_is_an_error_that_does_not_pass_by_itself() -> None:
     ],
 )
 def test_only_what_a_change_of_the_project_corrects_is_a_refusal(code: str, what: str, refused: bool) -> None:
-    assert is_refusal(Finding(code=code, what=what)) is refused
+    assert Finding(code=code, what=what).refuses is refused
 
 
 @pytest.mark.plain

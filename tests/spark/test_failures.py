@@ -78,7 +78,7 @@ def finding_of(message: str) -> Finding:
         pytest.param(HEAD + "java.io.IOException: Permission denied", "HR540", "permission denied", id="no right"),
         pytest.param(HEAD + "java.lang.OutOfMemoryError: Java heap space", "HR604", "memory", id="no memory"),
         pytest.param(
-            HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR542", "another driver", id="two"
+            HEAD + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "HR409", "another driver", id="two"
         ),
         pytest.param(
             HEAD + "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state.",
@@ -139,7 +139,7 @@ def finding_of(message: str) -> Finding:
         ),
         pytest.param(
             HEAD + "Multiple streaming queries are concurrently using file:/p/checkpoint/offsets.",
-            "HR542",
+            "HR409",
             "another driver",
             id="two over one log",
         ),

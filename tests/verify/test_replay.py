@@ -201,7 +201,7 @@ def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, root:
         history.begin_run("updated", pid=os.getpid(), mode="update", trigger="", sink="sqlite", generation=1)
     with pytest.raises(HeadraceError) as refused:
         late(project, "updated", replay=True, spark=spark)
-    assert [finding.code for finding in refused.value.findings] == ["HR558"]
+    assert [finding.code for finding in refused.value.findings] == ["HR526"]
     assert held(root, "updated") == before
     assert late(project, "updated", spark=spark).count == 2
 

@@ -88,7 +88,7 @@ def _looking(
         fix = nearest(query, project.queries)
         raise ProjectError(Finding(code="HR091", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
-    require_stopped(project, declared, code="HR553", fix="stop it first, by Ctrl-C or SIGTERM")
+    require_stopped(project, declared, code="HR526", fix="stop it first, by Ctrl-C or SIGTERM")
     lock = driver_lock.take(project, declared) if locked else None
     old = _named(project, str(checkpoint))
     try:

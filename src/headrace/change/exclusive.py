@@ -70,7 +70,7 @@ def exclusive(
         raise ProjectError(Finding(code="HR091", what=f"no query is named '{query}'", fix=fix))
     declared = project.queries[query]
     fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
-    require_stopped(project, declared, code="HR553", fix=fix)
+    require_stopped(project, declared, code="HR526", fix=fix)
     lock = driver_lock.take(project, declared) if changes else None
     try:
         work = begin(project, declared, spark, changes)

@@ -92,7 +92,7 @@ def gap_before_newest(
     known = _archived(archive, missing)
     if known is not None:
         what = f"the offsets of batch {missing} were missing, and are written again as the archive has them"
-        note = Finding(code="HR513", where=Where(file=str(file)), what=what)
+        note = Finding(code="HR459", where=Where(file=str(file)), what=what)
         return Gap(file=file, text=known, note=note)
     # Async progress writes a commit only where it wrote the offsets, and Spark refuses it for a query with state.
     lost = set(commits) - set(offsets) - set(range(min(offsets)))

@@ -44,7 +44,7 @@ def _found(error: CheckpointError | OSError, where: Path) -> tuple[Finding, ...]
         return error.findings
     return (
         Finding(
-            code="HR501",
+            code="HR540",
             where=Where(file=str(where)),
             what=f"the directory cannot be read: {error.strerror}",
             fix="give the user that runs the query the right to read and write the storage directory",

@@ -24,7 +24,7 @@ def numbered(folder: Path) -> dict[int, Path]:
     except OSError as error:
         raise CheckpointError(
             Finding(
-                code="HR501",
+                code="HR540",
                 where=Where(file=str(folder)),
                 what=f"the directory cannot be read: {error.strerror}",
                 fix="give the user that runs the query the right to read and write the storage directory",

@@ -86,14 +86,12 @@ def telling_whether_to_start_again() -> Iterator[None]:
     """Give exit codes of their own to a start that passes by itself later, and to one that no change but the project's
     lets pass; what is used wrongly or broken keeps its own.
     """
-    from headrace.run.refusals import is_refusal
-
     try:
         yield
     except HeadraceError as error:
         if all(finding.passes for finding in error.findings):
             error.exit_code = EXIT_AWAY
-        elif error.exit_code == 1 and any(map(is_refusal, error.findings)):
+        elif error.exit_code == 1 and any(finding.refuses for finding in error.findings):
             error.exit_code = EXIT_REFUSED
         raise
 

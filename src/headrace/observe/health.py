@@ -79,7 +79,7 @@ def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     age = waiting[-1].waiting_seconds(ended)
     if min(now) > GROWTH * max(before) and (age is None or age > BATCHES_BEHIND * usual):
         yield Finding(
-            code="HR683",
+            code="HR680",
             where=Where(file=f"query '{query}'"),
             what=f"its lag grew over the last {len(busy)} batches, "
             f"from {waiting[0].count:,} to {waiting[-1].count:,} {waiting[-1].unit}",
@@ -154,7 +154,8 @@ def _rising(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
     before, now = (_late_share(part) for part in (batches[:ENOUGH], batches[ENOUGH:]))
     if now > max(LATE_SHARE, LATE_GROWTH * before):
         yield Finding(
-            code="HR885",
+            code="HR682",
+            severity="warning",
             where=Where(file=f"query '{query}'"),
             what=f"late rows are rising: of 1,000 rows {now * 1000:,.0f} were dropped in the last {ENOUGH} batches, "
             f"and {before * 1000:,.0f} in those before",

@@ -86,7 +86,7 @@ class Lineage(Observer):
         except Exception as error:
             what = f"OpenLineage is not configured correctly: {redacted(str(error))}"
             fix = "correct openlineage.yml or the variables OPENLINEAGE_*"
-            raise PlatformError(Finding(code="HR900", what=what, fix=fix)) from error
+            raise PlatformError(Finding(code="HR898", what=what, fix=fix)) from error
         self._thread = threading.Thread(target=self._deliver, name="openlineage", daemon=True)
         self._thread.start()
 
@@ -157,7 +157,7 @@ class Lineage(Observer):
         if not self._away:
             self._away = True
             fix = "start the server that OPENLINEAGE_URL or openlineage.yml names; the queries keep running without it"
-            self._report(Finding(code="HR899", what=f"events of OpenLineage are not delivered: {why}", fix=fix))
+            self._report(Finding(code="HR875", what=f"events of OpenLineage are not delivered: {why}", fix=fix))
 
     def _event(self, state: RunState, start: LineageStart, error: Finding | None) -> Any:
         events, producer = _require("client.event_v2"), f"urn:headrace:{version('headrace')}"

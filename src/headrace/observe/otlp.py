@@ -211,7 +211,7 @@ def _away(kind: str, endpoint: str, why: str) -> Finding:
     parts = urlsplit(endpoint)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     return Finding(
-        code="HR897",
+        code="HR875",
         what=f"the collector at {place} does not accept {kind}" + (f": {why[:300]}" if why else ""),
         fix="start it, or set OTEL_EXPORTER_OTLP_ENDPOINT; the queries keep running without it",
     )

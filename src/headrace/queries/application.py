@@ -65,7 +65,7 @@ def known_application(project: Project) -> Application | None:
     """The project's application; None before its first start."""
     damaged = json_record.Damaged(
         file=project.storage / FILE,
-        code="HR458",
+        code="HR584",
         what="the file with the application's id cannot be read",
         fix="restore it from a backup, or write the id again: the column application of the sink's table "
         "_headrace_tables holds it",

@@ -69,7 +69,7 @@ def forms(path: Path) -> list[QueryRevision]:
     except (OSError, json_lines.DamagedLine) as error:
         raise CheckpointError(
             Finding(
-                code="HR515",
+                code="HR584",
                 where=Where(file=str(path)),
                 what=f"the record of what the query was cannot be read: {reason(error)}",
                 fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",

@@ -163,7 +163,7 @@ def read(query: Query, path: Path) -> list[CounterLine]:
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(
             Finding(
-                code="HR808",
+                code="HR584",
                 what=f"the counters of query '{query.name}' cannot be read from {path}: {reason(error)}",
                 fix="bring the file back from a copy, or remove it: then the counters start again from their zero",
                 where=query.where,

@@ -29,7 +29,7 @@ from headrace.registry import known_failures
 from headrace.run.counters import Counters
 from headrace.run.refresh import Refresher
 from headrace.run.source_health import QuarantineFiles, SourceHealth
-from headrace.spark.messages.failures import failure_of
+from headrace.spark.messages.failures import failure_of, is_of_another_driver
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.spark.stream.listener import Listener, ListenerEvent
 
@@ -187,6 +187,11 @@ class Running:
             return None
         return Fenced(finding) if isinstance(next(reversed(self.faults), None), Fenced) else QueryFailed(finding)
 
+    def meets_another_driver(self) -> bool:
+        """Whether it ended because Spark found another driver at work on the checkpoint."""
+        error = None if self.faults else self.handle.exception()
+        return error is not None and is_of_another_driver(str(error))
+
     def clean_up(self) -> None:
         """Let others run the query, and remove the checkpoint of a sink that keeps nothing."""
         self.counters.counting.close()
@@ -248,7 +253,7 @@ class QueryRun:
     stop_gracefully: Halt | None = None
     refresher: Refresher | None = None
     recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
-    warnings: frozenset[str] = frozenset()
+    warnings: frozenset[tuple[str, str]] = frozenset()
     retries_counted: int = 0
 
     @property
@@ -299,8 +304,8 @@ class QueryRun:
         judged = health(
             self.recent, watermarked=self.running.watermarked, state_budget_bytes=self.query.state_budget_bytes
         )
-        found = {finding.code: finding for finding in judged}
-        yield from (found[code] for code in sorted(found.keys() - self.warnings))
+        found = {(finding.code, finding.severity): finding for finding in judged}
+        yield from (found[mark] for mark in sorted(found.keys() - self.warnings))
         self.warnings = frozenset(found)
 
 

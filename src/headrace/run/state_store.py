@@ -226,7 +226,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     require_stopped(
         project,
         declared,
-        code="HR553",
+        code="HR526",
         fix="stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
     )
     lock = driver_lock.take(project, declared)

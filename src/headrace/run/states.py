@@ -17,7 +17,6 @@ from headrace.observe.board import Board, LiveStart, Order, RunResult
 from headrace.queries.blame import with_command
 from headrace.run.batch_records import Account, Notes
 from headrace.run.query_run import QueryRun, Watching, last_committed
-from headrace.run.refusals import is_refusal
 
 
 @dataclass(kw_only=True)
@@ -153,20 +152,18 @@ class States:
         """Note and tell how a query has ended."""
         supervised = self._all[outcome.query]
         supervised.outcome = outcome
-        self._end_run(supervised, outcome.state, outcome.finding)
+        self._end_run(supervised, outcome.state, outcome.finding, fenced=outcome.fenced)
         detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
         self._notes.event(outcome.state, outcome.query, supervised.run, detail)
         self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
         self._reporter.ended(outcome)
 
-    def _end_run(self, supervised: Supervised, state: State, finding: Finding | None = None) -> None:
-        run = supervised.run
-        if (
-            run is not None
-            and supervised.state.state not in ("waiting", "restarting")
-            and not supervised.state.has_ended
-        ):
-            self._notes.record(lambda history: history.end_run(run, state, finding))
+    def _end_run(
+        self, supervised: Supervised, state: State, finding: Finding | None = None, *, fenced: bool = False
+    ) -> None:
+        run, now = supervised.run, supervised.state
+        if run is not None and now.state not in ("waiting", "restarting") and not now.has_ended:
+            self._notes.record(lambda history: history.end_run(run, state, finding, fenced=fenced))
 
     def _told(self, supervised: Supervised, live: LiveStart | None = None) -> None:
         state, run = supervised.state, supervised.run
@@ -231,7 +228,7 @@ class Outcomes:
         finding = error.findings[0]
         if not stopping and self._states.restart_later(query, finding, ends=ends, ran_seconds=ran_seconds):
             return
-        refused = not self._states[query.name].has_run and is_refusal(finding)
+        refused = not self._states[query.name].has_run and finding.refuses
         fenced = isinstance(error, Fenced)
         self._finish(query, Outcome(query=query.name, state="failed", finding=finding, refused=refused, fenced=fenced))
 

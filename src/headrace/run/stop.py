@@ -310,7 +310,7 @@ class OrderDesk:
             order.done(f"query '{name}' is not running: it has {state}")
         else:
             what = f"query '{name}' cannot be {order.verb}d: it has {state}"
-            order.failed(Finding(code="HR854", what=what, fix=f"start it again: headrace restart {name}"))
+            order.failed(Finding(code="HR850", what=what, fix=f"start it again: headrace restart {name}"))
 
 
 def _order_running(watched: QueryRun, order: Order) -> None:
@@ -327,7 +327,7 @@ def _order_running(watched: QueryRun, order: Order) -> None:
 
 def _overtaken(order: Order, by: Order) -> Finding:
     return Finding(
-        code="HR855",
+        code="HR851",
         what=f"the order to {order.verb} query '{order.query}' was overtaken by one to {by.verb} it"
         + (f", by {by.by}" if by.by else ""),
         fix="see how the query stands: headrace status",

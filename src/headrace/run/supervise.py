@@ -209,7 +209,7 @@ def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
     except OSError as error:
         what = f"the log cannot be written: {error.filename}: {error.strerror or error}"
         fix = "make room on that disk" if error.errno in FULL else "give the right to write into the storage directory"
-        observers.note(Finding(code="HR878", what=what, fix=fix))
+        observers.note(Finding(code="HR544", what=what, fix=fix))
         return
     observers.add(log)
     stack.enter_context(log.taking_user_output())

@@ -318,7 +318,7 @@ class Supervision:
         if self.outcomes.lost is not None and (watched.asked or error is not None):
             self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
             return
-        if error is not None and error.findings[0].code == "HR542" and self._has_successor(watched):
+        if watched.running.meets_another_driver() and self._has_successor(watched):
             error = superseded(watched.query)
         if error is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
             error = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)

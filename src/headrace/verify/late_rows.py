@@ -199,7 +199,7 @@ def apply_late_rows(
     Raises CheckFailed or SinkError; then nothing was changed.
     """
     require_stopped(
-        project, query, code="HR558", fix="stop it first, bring late rows back, and start it again; nothing is lost"
+        project, query, code="HR526", fix="stop it first, bring late rows back, and start it again; nothing is lost"
     )
     sink = query.sink
     if (late_rows := sink.late_rows) is None:

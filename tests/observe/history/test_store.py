@@ -253,7 +253,7 @@ def test_a_newer_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
     for read_only in (True, False):
-        with pytest.raises(CheckpointError, match=r"HR532.*version 99"):
+        with pytest.raises(CheckpointError, match=r"HR531.*version 99"):
             History.open(path, read_only=read_only)
 
 
@@ -275,10 +275,10 @@ def test_damage_under_way_is_a_finding(path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "storage").write_text("")
-    with pytest.raises(PlatformError, match="HR533"):
+    with pytest.raises(PlatformError, match="HR544"):
         History.open(tmp_path / "storage" / "history.db")
     (tmp_path / "directory.db").mkdir()
-    with pytest.raises(PlatformError, match="HR533"):
+    with pytest.raises(PlatformError, match="HR544"):
         History.open(tmp_path / "directory.db")
 
 
@@ -287,7 +287,7 @@ def test_a_full_disk_is_a_finding_and_the_history_lives_on(history: History) -> 
     pages = history._connection.execute("PRAGMA page_count").fetchone()[0]
     history._connection.execute(f"PRAGMA max_page_count = {pages}")
     big = replace(RECORD, observed={"x": {"y": "z" * 50_000}})
-    with pytest.raises(PlatformError, match=r"HR533.*full"):
+    with pytest.raises(PlatformError, match=r"HR544.*full"):
         history.record(run, big)
     history._connection.execute("PRAGMA max_page_count = 100000")
     history.record(run, big)
@@ -301,7 +301,7 @@ def test_a_file_that_another_process_locks_is_a_finding(
     history._connection.execute("PRAGMA busy_timeout = 50")
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(PlatformError, match=r"HR533.*locked"):
+        with pytest.raises(PlatformError, match=r"HR544.*locked"):
             history.record(run, RECORD)
         other.execute("ROLLBACK")
     history.record(run, RECORD)

@@ -95,7 +95,7 @@ class RebuildWork(SinkWork):
             try:
                 lock = driver_lock.take(self.project, self.query)
                 if lock is None:
-                    require_stopped(self.project, self.query, code="HR553", fix=_STOP)
+                    require_stopped(self.project, self.query, code="HR526", fix=_STOP)
                 return lock
             except CheckFailed as error:
                 if not wait:

@@ -123,7 +123,7 @@ def faults(path: Path) -> Iterator[None]:
         raise
     except sqlite3.OperationalError as error:
         finding = Finding(
-            code="HR533",
+            code="HR544",
             where=where,
             what=f"the history cannot be reached or written: {error}",
             fix="free space in the storage directory, give the right to write there, or end what locks the file",
@@ -139,7 +139,7 @@ def faults(path: Path) -> Iterator[None]:
         raise CheckpointError(finding) from error
     except OSError as error:
         finding = Finding(
-            code="HR533",
+            code="HR544",
             where=where,
             what=f"the history cannot be reached or written: {error.strerror or error}",
             fix="give the user that runs the query the right to write the storage directory",
@@ -163,7 +163,7 @@ def newer(path: Path, found: int) -> CheckpointError:
     """The file was written by a later Headrace."""
     return CheckpointError(
         Finding(
-            code="HR532",
+            code="HR531",
             where=Where(file=str(path)),
             what=f"the history is of version {found}, and this Headrace knows versions up to {VERSION}",
             fix="upgrade Headrace, or move the file away; the next run begins a new one",

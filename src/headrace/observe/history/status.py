@@ -144,7 +144,6 @@ class Event:
 
 
 Row: TypeAlias = "Mapping[str, Any] | sqlite3.Row"
-FENCED = "HR409"
 _SILENT_SECONDS = 60.0
 """A run on another machine, whose processes cannot be seen from here, counts as killed after this silence."""
 
@@ -176,7 +175,8 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     # What an earlier process has left, until this one works.
     own = bool(run["error"] or run["ended"] or not before or now.healthy)
     text_of_error, error_pid = (run["error"], run["pid"]) if own else before
-    error = now.cause or (Finding.from_dict(json.loads(text_of_error)) if text_of_error else None)
+    told, fenced = _error_of(text_of_error)
+    error = now.cause or told
     return QueryStatus(
         query=query,
         now=now,
@@ -201,7 +201,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         lags=_lags(last) if last else {},
         error=error,
         error_pid=None if error is None else run["pid"] if now.cause else error_pid,
-        fenced=error is not None and error.code == FENCED,
+        fenced=fenced,
         verdict=json.loads(verdict[0]) if verdict else None,
         started=_instant(run["started"]),
         last_seen=_instant(max(run["seen"], kept["seen"] if kept else 0.0)),
@@ -212,6 +212,13 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
 def has_table(db: sqlite3.Connection, table: str) -> bool:
     """Whether the file has a table that older ones lack until they are opened for writing."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
+
+
+def _error_of(text: str | None) -> tuple[Finding | None, bool]:
+    """What a run failed of, and whether a newer driver has ended it."""
+    plain = json.loads(text) if text else {}
+    fenced = bool(plain.pop("fenced", False))
+    return (Finding.from_dict(plain) if plain else None), fenced
 
 
 def _lags(record: BatchRecord) -> dict[str, Lag | None]:
@@ -247,7 +254,7 @@ def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
     if kept is not None and (run is None or kept["seen"] >= run["started"]):
         return state_of(kept)
     assert run is not None, "a query is known by its run or by its state"
-    cause = Finding.from_dict(json.loads(run["error"])) if run["error"] and run["state"] == "failed" else None
+    cause = _error_of(run["error"])[0] if run["state"] == "failed" else None
     since = _instant(run["ended"] or run["started"])
     return _or_killed(QueryState(query=query, state=run["state"], since=since, cause=cause), run)
 

@@ -125,11 +125,12 @@ class History:
             db.executemany("UPDATE runs SET seen = ? WHERE id = ?", [(now, run) for run in runs])
             db.execute("UPDATE states SET seen = ? WHERE host = ? AND pid = ? AND birth IS ?", (now, *self._own))
 
-    def end_run(self, run: int, state: State, error: Finding | None = None) -> None:
-        """Note how a run ended, and of what."""
+    def end_run(self, run: int, state: State, error: Finding | None = None, *, fenced: bool = False) -> None:
+        """Note how a run ended, and of what; fenced: a newer driver has ended it."""
         if state not in ENDED:
             raise ValueError(f"a run ends as one of {', '.join(ENDED)}, not as {state}")
-        now, text = time.time(), json.dumps(error.as_dict()) if error else None
+        plain = None if error is None else {**error.as_dict(), **({"fenced": True} if fenced else {})}
+        now, text = time.time(), None if plain is None else json.dumps(plain)
         with self._transaction() as db:
             db.execute(
                 "UPDATE runs SET state = ?, seen = ?, ended = ?, error = ? WHERE id = ?", (state, now, now, text, run)

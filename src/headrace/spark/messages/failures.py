@@ -57,6 +57,10 @@ _OURS = re.compile(
     r"^headrace\.errors\.\w+: headrace (?P<code>HR\d{3}): (?P<what>.+)\n\s*fix: (?P<fix>.+)$", re.MULTILINE
 )
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+_ANOTHER_DRIVER = (
+    r"Concurrent update to the log|Multiple streaming jobs detected|Multiple streaming queries are concurrently using|"
+    r"\[CONCURRENT_STREAM_LOG_UPDATE\b"
+)
 # The first that fits is taken; Spark's message holds every cause, the innermost last.
 KNOWN = (
     Known(
@@ -176,12 +180,10 @@ KNOWN = (
         "make room and start again: the run resumes with the batch that was not committed",
     ),
     Known(
-        "HR542",
-        r"Concurrent update to the log|Multiple streaming jobs detected|"
-        r"Multiple streaming queries are concurrently using",
+        "HR409",
+        _ANOTHER_DRIVER,
         "another driver works on the same checkpoint, and this one has ended",
         "let only one driver run the query; `headrace status` shows the process of each run",
-        conditions=("CONCURRENT_STREAM_LOG_UPDATE",),
     ),
     Known(
         "HR518",
@@ -311,6 +313,11 @@ def finding_of_message(
         fix="correct the cause and start again: the run resumes with the batch that was not committed",
         where=_python_line(text) or where,
     )
+
+
+def is_of_another_driver(text: str) -> bool:
+    """Whether Spark says that another driver has written to the same checkpoint."""
+    return re.search(_ANOTHER_DRIVER, text) is not None
 
 
 def _at(text: str) -> str:
