@@ -16,7 +16,7 @@ from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query
 from headrace.observe.history import History, QueryStatus
-from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.layout import QueryLayout, history_file, layout_of
 
 # How long all sources together may take to answer who asks, and for how long their answer counts as of now.
 ANSWER_SECONDS = 4.0
@@ -95,16 +95,12 @@ class _Question:
         # Whatever a source of the user's raises, or a checkpoint that is damaged: it is not known.
         with suppress(Exception):
             if self.query.sink.facts.durable:
-                for name, lag in _asked(self.project, self.query, self._layout()):
+                for name, lag in _asked(self.project, self.query, layout_of(self.project, self.query)):
                     if lag is not None:
                         self.answers[name] = (time.time(), lag)
         ended = time.monotonic()
         self.fresh_until = ended + max(FRESH_SECONDS, FRESH_SHARE * (ended - since))
         self.answered.set()
-
-    def _layout(self) -> QueryLayout:
-        storage, name = self.project.storage, self.query.name
-        return QueryLayout(storage, name, latest_generation(storage, name))
 
     def known(self) -> Iterator[tuple[str, Lag | None]]:
         """Each source with its answer, which has its time where it is not of the newest question."""

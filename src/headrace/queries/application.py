@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.contract import SinkContext
 from headrace.errors import PlatformError
-from headrace.model import Project
+from headrace.model import Project, Query
+from headrace.queries.layout import QueryLayout
 from headrace.storage import json_record
 from headrace.storage.durable import create_file, replace_file
 from headrace.storage.private import writing_to
@@ -80,6 +82,20 @@ def known_facts(project: Project) -> dict[str, Any]:
     if found is None:
         return {}
     return replace(found, roots=tuple(dict.fromkeys((*found.roots, *_roots(project))))).facts()
+
+
+def sink_context(
+    project: Project, query: Query, layout: QueryLayout, *, makes: bool = False, **more: Any
+) -> SinkContext:
+    """What the sink of `query` is told of a generation; makes: the application gets its id where it has none."""
+    return SinkContext(
+        query=query.name,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        **(application(project).facts() if makes else known_facts(project)),
+        **more,
+    )
 
 
 def _roots(project: Project) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import with_command
 from headrace.queries.changes import cut_off, require_adopted, require_rewound, require_whole
-from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation, layout_of
+from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of
 from headrace.queries.manifest import forms, written_async
 from headrace.queries.rename_record import unfinished, unfinished_sources
 from headrace.storage.remote import RemotePath
@@ -58,7 +58,7 @@ class Inspected:
 
 def inspect_checkpoint(project: Project, query: Query) -> Inspected:
     """Look at the checkpoint of `query` and at what Headrace keeps beside it; nothing is changed."""
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     checkpoint = Checkpoint(layout.checkpoint)
     findings = [*problems(query, layout), *_archive_problems(layout)]
     planned = committed = None

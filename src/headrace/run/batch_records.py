@@ -134,7 +134,7 @@ class Account:
 
     def _with_times(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
         """The record with what the sink took of the batch, and how uneven its tasks were."""
-        running, seconds = watched.running, watched.running.written.pop(record.batch, None)
+        running, seconds = watched.running, watched.running.reports.written.pop(record.batch, None)
         skew = None
         if record.duration_ms >= SKEW_FROM_MS:
             skew, running.last_job = task_skew(self.spark, record.run_id, after=running.last_job)
@@ -210,8 +210,9 @@ class Account:
 
     def tell_news(self, watched: QueryRun) -> None:
         """Tell what the sink had to say: an attempt that failed, rows quarantined."""
-        while not watched.running.news.empty():
-            self.notes.tell(watched.running.news.get())
+        news = watched.running.reports.news
+        while not news.empty():
+            self.notes.tell(news.get())
 
     def warned(self, watched: QueryRun, found: Sequence[Finding]) -> None:
         """Let the history say what is wrong with a run that continues, or that nothing is."""
@@ -251,7 +252,7 @@ _BATCH = "__headrace_batch"
 
 def rightly_counted(project: Project, running: Running, record: BatchRecord, spark: SparkSession) -> BatchRecord:
     """The record with the rows that the batch's offsets hold, however often and however far they were computed."""
-    computed = running.computed
+    computed = running.reports.computed
     whole = [each for batch in sorted(computed) if batch <= record.batch for each in computed.pop(batch)]
     # Held by the sink already, or found to be of no use by the optimizer.
     unread = any(source.start != source.end and not source.rows for source in record.sources)

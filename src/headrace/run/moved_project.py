@@ -21,7 +21,7 @@ from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.model import Project, Query
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
@@ -76,7 +76,7 @@ def bring_schemas_along(layout: QueryLayout, former: str) -> None:
 
 def require_in_place(project: Project, query: Query) -> None:
     """Raise CheckpointError, as `bring_along` would, for files that lie elsewhere; nothing is changed."""
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     if layout.home.is_dir():
         _surveyed(query, layout, _present(project, query))
 
@@ -86,13 +86,10 @@ def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
 
     Whoever only reads would be given the files of the old place, if there are any.
     """
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     if not layout.home.is_dir():
         return
-    before, now = _recorded(layout), _present(project, query)
-    logs = _logs(layout, now)
-    old = before.root if before is not None else _inferred(logs, now.root)
-    moves = _moves(before, old or now.root, now)
+    logs, old, moves = _compared(layout, now := _present(project, query))
     stale = (file.path for log in logs for file in logged_files(log.folder) if not below(file.path, log.home))
     if any(_moved(path, moves) != path for path in stale):
         yield Finding(
@@ -105,7 +102,7 @@ def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
 
 
 def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     if not layout.home.is_dir():
         return
     before, now = _recorded(layout), _present(project, query)
@@ -118,7 +115,7 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
         _bring_archives(project, query, move)
         with writing_to(layout.home):
             ReadFiles(layout.home).moved(*move)
-    if changed and old is not None:
+    if changed:
         yield Finding(
             code="HR524",
             what=f"the project was moved from {old} to {now.root}: {changed} paths in the logs of query "
@@ -126,29 +123,24 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
             where=query.where,
         )
     former = () if before is None else tuple(before.former)
-    if old is not None and old not in (now.root, *former):
+    if old not in (now.root, *former):
         former = (*former, old)
     _record(layout, replace(now, former=former))
 
 
-def _surveyed(query: Query, layout: QueryLayout, now: Location) -> tuple[list[FileSourceLog], str | None, list[Move]]:
+def _surveyed(query: Query, layout: QueryLayout, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
     """The logs of a query, the directory that the project lay in, and what moved; raises CheckpointError as said."""
-    before, logs = _recorded(layout), _logs(layout, now)
-    old = before.root if before is not None else _inferred(logs, now.root)
-    moves = _moves(before, old or now.root, now)
+    logs, old, moves = _compared(layout, now)
     _require_homes(query, logs, moves)
     return logs, old, moves
 
 
-def _moves(before: Location | None, old: str, now: Location) -> list[Move]:
-    """From where to where the project and its storage were moved, as far as they were."""
-    inside = below(now.storage, now.root)
-    if before is not None:
-        storage = before.storage
-    else:
-        storage = old + now.storage.removeprefix(now.root) if inside else now.storage
-    moves = [(old, now.root), (storage, now.storage)]
-    return [move for move in moves if move[0] != move[1] and (move == moves[0] or not below(move[0], old))]
+def _compared(layout: QueryLayout, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
+    """The logs, where the project lay, and from where to where it and its storage were moved, as far as they were."""
+    before = _recorded(layout) or now
+    moves = [(before.root, now.root), (before.storage, now.storage)]
+    moved = [move for move in moves if move[0] != move[1] and (move == moves[0] or not below(move[0], before.root))]
+    return _logs(layout, now), before.root, moved
 
 
 def _moved(path: str, moves: Sequence[Move]) -> str:
@@ -172,37 +164,6 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
                         where=query.where,
                     )
                 )
-
-
-def _inferred(logs: Sequence[FileSourceLog], root: str) -> str | None:
-    """The project's former directory, where no record tells it: that of Headrace 0.1.0.
-
-    It is known where a log's files lie elsewhere by the same path from there, and those that are here now have the same
-    time of modification.
-    """
-    for log in logs:
-        if log.home == root or not below(log.home, root):
-            continue
-        inside = log.home.removeprefix(root)
-        strangers = [file for file in logged_files(log.folder) if not below(file.path, log.home)]
-        if not strangers:
-            continue
-        start = strangers[0].path.rfind(f"{inside}/")
-        old = strangers[0].path[:start]
-        if start <= 0 or not all(below(file.path, old + inside) for file in strangers):
-            continue
-        times = [(_modified_ms(root + file.path.removeprefix(old)), file.modified_ms) for file in strangers]
-        here = [(found, logged) for found, logged in times if found is not None]
-        if here and all(found == logged for found, logged in here):
-            return old
-    return None
-
-
-def _modified_ms(path: str) -> int | None:
-    try:
-        return os.stat(path).st_mtime_ns // 1_000_000
-    except OSError:
-        return None
 
 
 def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:

@@ -15,12 +15,11 @@ from headrace.check.structure import concerning
 from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.sources import source_of
-from headrace.contract import SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
 from headrace.plan.verdict import Judgement, judged, refusals, remarks, renamed
-from headrace.queries.application import application, known_application, known_facts
+from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
 from headrace.queries.home import Home
@@ -335,13 +334,7 @@ def require_planned(project: Project, query: Query, home: Home) -> None:
 def _is_in(project: Project, query: Query, home: Home) -> bool:
     """Whether the sink has the newest planned batch already."""
     planned = home.checkpoint.last_batch
-    context = SinkContext(
-        query=query.name,
-        generation=home.layout.generation,
-        mode=query.mode,
-        checkpoint=home.checkpoint.root,
-        **known_facts(project),
-    )
+    context = sink_context(project, query, home.layout)
     last = None if query.sink.ledger is None else query.sink.ledger.last_batch(context)
     return last is not None and planned is not None and last >= planned
 

@@ -136,10 +136,8 @@ class Reports:
 
 @dataclass(kw_only=True)
 class Running:
-    """A started query: Spark's handle, where it keeps things, and what its sink reported: faults, and other news.
+    """A started query: Spark's handle, where it keeps things, and what its sink reports.
 
-    computed: for each batch, whether each time that its sink computed it came to the end. retried: the batches that it
-        tried again, once for each time. written: for each batch, how many seconds its sink took by itself.
     last_job: the newest of Spark's jobs that its tasks' times were looked at of.
     disturbances: how many tasks had failed and executors were lost at the last batch. reads_all: whether its plan reads
         all that a batch's offsets hold; None: not known yet.
@@ -156,11 +154,7 @@ class Running:
     source_names: tuple[str, ...]
     watermarked: tuple[str, ...]
     notes: tuple[Finding, ...]
-    faults: list[HeadraceError]
-    news: SimpleQueue[Finding]
-    computed: dict[int, list[bool]]
-    retried: list[int]
-    written: dict[int, float]
+    reports: Reports
     last_job: int = -1
     disturbances: tuple[int, int] = (0, 0)
     reads_all: bool | None = None
@@ -177,7 +171,7 @@ class Running:
         """Why the query ended, of the class that its sink gave the error; None when it ended well."""
         finding = failure_of(
             self.handle,
-            self.faults,
+            self.reports.faults,
             subject=f"query '{self.query.name}'",
             where=self.query.where,
             connectors=self.connectors,
@@ -185,11 +179,13 @@ class Running:
         )
         if finding is None:
             return None
-        return Fenced(finding) if isinstance(next(reversed(self.faults), None), Fenced) else QueryFailed(finding)
+        return (
+            Fenced(finding) if isinstance(next(reversed(self.reports.faults), None), Fenced) else QueryFailed(finding)
+        )
 
     def meets_another_driver(self) -> bool:
         """Whether it ended because Spark found another driver at work on the checkpoint."""
-        error = None if self.faults else self.handle.exception()
+        error = None if self.reports.faults else self.handle.exception()
         return error is not None and is_of_another_driver(str(error))
 
     def clean_up(self) -> None:
@@ -273,7 +269,8 @@ class QueryRun:
     def retrying(self) -> bool:
         """Whether the sink tries its batch again."""
         last = self.committed_before if self.last_batch is None else self.last_batch
-        return bool(self.running.retried) and (last is None or self.running.retried[-1] > last)
+        retried = self.running.reports.retried
+        return bool(retried) and (last is None or retried[-1] > last)
 
     def at_work(self, work: BatchWork | None) -> None:
         """Take how far the running batch is."""

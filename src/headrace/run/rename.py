@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, renamed
-from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.plan.verdict import refusals
 from headrace.queries import driver_lock
-from headrace.queries.application import application
+from headrace.queries.application import sink_context
 from headrace.queries.blame import named
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.home import Home
@@ -118,7 +117,7 @@ def move(
             layout = _layout(storage, query, former)
             sink = table_before(project, query, layout) or query.sink
             if sink.rename is not None:
-                sink.rename.rename_query(_context(project, query, layout), former, session)
+                sink.rename.rename_query(sink_context(project, query, layout, makes=True), former, session)
     except NothingChanged:
         if not found.begun:
             RenameRecord.remove(storage, query.name)
@@ -211,17 +210,6 @@ def _layout(storage: Path, query: Query, former: str) -> QueryLayout:
     return QueryLayout(storage, name, latest_generation(storage, name))
 
 
-def _context(project: Project, query: Query, layout: QueryLayout) -> SinkContext:
-    """The life that is renamed, under its new name."""
-    return SinkContext(
-        query=query.name,
-        generation=layout.generation,
-        mode=query.mode,
-        checkpoint=layout.checkpoint,
-        **application(project).facts(),
-    )
-
-
 def _rename_history(storage: Path, former: str, name: str) -> Iterator[Finding]:
     """Let the history tell of earlier runs under the new name; it keeps no stream from running."""
     if not history_file(storage).exists():
@@ -276,13 +264,7 @@ def rename_table(project: Project, query: Query, session: Callable[[], SparkSess
         )
         raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
     said = tuple(table_renamed(project, query, layout))
-    context = SinkContext(
-        query=query.name,
-        generation=layout.generation,
-        mode=query.mode,
-        checkpoint=layout.checkpoint,
-        **application(project).facts(),
-    )
+    context = sink_context(project, query, layout, makes=True)
     with named(f"the sink of query '{query.name}'", query.where):
         query.sink.rename.rename_table(context, session)
     enter_sink(project, query, layout)

@@ -14,7 +14,7 @@ from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.observe.history import History
-from headrace.queries.application import application, known_facts
+from headrace.queries.application import sink_context
 from headrace.queries.blame import named
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.rename_record import kept_in
@@ -46,14 +46,7 @@ class SinkWork:
 
     def context(self, layout: QueryLayout) -> SinkContext:
         """The context of a generation, for the sink."""
-        facts = application(self.project).facts() if self.changes else known_facts(self.project)
-        return SinkContext(
-            query=self.query.name,
-            generation=layout.generation,
-            mode=self.query.mode,
-            checkpoint=layout.checkpoint,
-            **facts,
-        )
+        return sink_context(self.project, self.query, layout, makes=self.changes)
 
     @contextmanager
     def named(self) -> Iterator[None]:

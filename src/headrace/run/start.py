@@ -6,7 +6,7 @@ Nothing is changed before all has been looked at, and the checkpoint only once t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from headrace.contract import SinkContext, SinkLedger, Writer
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.queries import driver_lock
-from headrace.queries.application import application, known_application
+from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named
 from headrace.queries.home import Home, entered
 from headrace.queries.layout import QueryLayout, layout_of
@@ -35,7 +35,7 @@ from headrace.queries.manifest import QueryRevision, enter, note_version, writte
 from headrace.queries.sink_location import enter_sink
 from headrace.run.moved_project import source_homes
 from headrace.run.plan import Planned, planned, unfit
-from headrace.run.query_run import Attempt, Reached, Reports, Request, Running
+from headrace.run.query_run import Reports, Request, Running
 from headrace.run.rename import brought_along
 from headrace.run.state_store import query_settings, rows_tracked
 from headrace.spark.jvm.session_conf import applied, default_partitions, restored, served
@@ -50,32 +50,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-def start(
-    project: Project,
-    query: Query,
-    spark: SparkSession,
-    *,
-    trigger: Trigger | None = None,
-    reached: Reached | None = None,
-    versions: Mapping[str, int] | None = None,
-    tell: Callable[[Finding], None] | None = None,
-    preparing: Callable[[str], None] | None = None,
-    attempt: Attempt | None = None,
-) -> Running:
-    """Check and start `query`; `trigger` overrides its own, and the rest is as `Request` says.
+def start(project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None) -> Running:
+    """Check and start `query`; `trigger` overrides its own.
 
     Raises CheckFailed, CheckpointError, PlatformError, SourceError or SinkError; then nothing was started.
     """
-    request = Request(
-        project=project,
-        query=replace(query, trigger=trigger or query.trigger),
-        spark=spark,
-        reached=reached,
-        versions=versions,
-        tell=tell,
-        preparing=preparing,
-        attempt=attempt or Attempt(),
-    )
+    asked = replace(query, trigger=trigger or query.trigger)
+    return replace(bring_up(Request(project=project, query=asked, spark=spark)), query=query)
+
+
+def bring_up(request: Request) -> Running:
+    """Check and start what is asked for. Raises as `start`."""
+    project, query, spark = request.project, request.query, request.spark
     lock = driver_lock.take(project, query)
     try:
         said = brought_along(project, query, spark)
@@ -85,7 +71,7 @@ def start(
         if lock is not None:
             lock.release()
         raise
-    return replace(running, query=query, lock=lock, notes=(*said, *running.notes))
+    return replace(running, lock=lock, notes=(*said, *running.notes))
 
 
 def _launched(request: Request) -> Running:
@@ -188,11 +174,7 @@ def launch(request: Request) -> Running:
         source_names=plan.facts.sources,
         watermarked=plan.facts.watermarked,
         notes=notes,
-        faults=reports.faults,
-        news=reports.news,
-        computed=reports.computed,
-        retried=reports.retried,
-        written=reports.written,
+        reports=reports,
         rows_tracked=rows_tracked(request.spark),
         tables=plan.tables,
         versions=plan.versions,
@@ -357,14 +339,8 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Rest
         if checkpoint.id is None:
             return None
         changes = Repartitions(layout.repartitions)
-        run = SinkContext(
-            query=query.name,
-            generation=layout.generation,
-            mode=query.mode,
-            checkpoint=layout.checkpoint,
-            empty_batches=changes.batches(checkpoint),
-            **(application(project).facts() if known_application(project) is not None else {}),
-        )
+        makes = known_application(project) is not None
+        run = sink_context(project, query, layout, makes=makes, empty_batches=changes.batches(checkpoint))
         ledger = sink.ledger
         last = None if ledger is None else ledger.last_batch(run)
         if ledger is None or last is None:

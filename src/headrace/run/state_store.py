@@ -18,7 +18,7 @@ from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import AdoptionRecord
 from headrace.queries.inspect_checkpoint import require_usable
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import layout_of
 from headrace.queries.rename_record import require_renamed
 from headrace.run.sink_work import require_stopped
 from headrace.spark.jvm.preconditions import require_version
@@ -114,7 +114,7 @@ def query_settings(project: Project, query: Query, spark: SparkSession) -> Mappi
     settings = session_settings(project, spark)
     if not query.sink.facts.durable:
         return {**settings, **checkpoint_format(project)}
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     checkpoint = Checkpoint(layout.checkpoint)
     if AdoptionRecord.of(layout) is None:
         chosen = {**settings, **checkpoint_format(project, checkpoint), **key_order(checkpoint)}
@@ -240,7 +240,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
 
 def _repartitioned(project: Project, declared: Query, partitions: int, spark: SparkSession | None) -> Repartitioned:
     query = declared.name
-    layout = QueryLayout(project.storage, query, latest_generation(project.storage, query))
+    layout = layout_of(project, declared)
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
     require_usable(declared, layout)
     require_renamed(layout)

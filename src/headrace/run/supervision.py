@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +17,7 @@ from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart
-from headrace.errors import Finding, HeadraceError, QueryFailed
+from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Once, Project, Query, Trigger
 from headrace.observe.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.observe.lag import left_out
@@ -28,10 +28,10 @@ from headrace.queries.rename_record import kept_in
 from headrace.registry import known_failures
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
-from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Running, Watching, last_committed
+from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
 from headrace.run.rename import brought_along
 from headrace.run.source_health import QuarantineFiles, SourceHealth
-from headrace.run.start import start
+from headrace.run.start import bring_up
 from headrace.run.states import Outcomes, States, hangs, superseded
 from headrace.run.stop import OrderDesk, Stopping, StopRequest
 from headrace.run.vitals import Vitals
@@ -257,18 +257,18 @@ class Supervision:
         versions: Versions = None,
         attempt: Attempt | None = None,
     ) -> Begun:
-        return bring_up(
-            self.project,
-            query,
-            self.spark,
-            tables,
-            trigger,
+        request = Request(
+            project=self.project,
+            query=replace(query, trigger=trigger),
+            spark=self.spark,
             versions=versions,
             reached=self.reached,
             tell=lambda finding: self.said.put(partial(self.notes.tell, finding)),
             preparing=lambda step: self.said.put(partial(self.reporter.preparing, step, query.name)),
-            attempt=attempt,
+            attempt=attempt or Attempt(),
         )
+        begun, finishing = _brought_up(request, tables)
+        return (replace(begun, query=query) if isinstance(begun, Running) else begun), finishing
 
     def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
         self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
@@ -307,7 +307,7 @@ class Supervision:
             self.request.ask_for(now=True)
 
     def _count_retries(self, watched: QueryRun) -> None:
-        new = len(watched.running.retried) - watched.retries_counted
+        new = len(watched.running.reports.retried) - watched.retries_counted
         watched.retries_counted += new
         self.board.retries[watched.query.name] = self.board.retries.get(watched.query.name, 0) + new
 
@@ -425,48 +425,32 @@ class Starts:
             self._last.exception()
 
 
-def bring_up(
-    project: Project,
-    query: Query,
-    spark: SparkSession,
-    tables: Tables | None,
-    trigger: Trigger,
-    *,
-    versions: Mapping[str, int] | None,
-    reached: Reached | None,
-    tell: Callable[[Finding], None],
-    preparing: Callable[[str], None],
-    attempt: Attempt | None,
-) -> Begun:
-    """Start `query`; a batch that was begun with other versions of its tables is made first, and then it ends.
+def _brought_up(request: Request, tables: Tables | None) -> Begun:
+    """Start a query; a batch that was begun with other versions of its tables is made first, and then it ends.
 
     tables: None at the first start of a run, which may take over those of a former name.
     """
+    project, query, spark = request.project, request.query, request.spark
     try:
-        for note in brought_along(project, query, spark) if tables is None else ():
-            tell(note)
+        if request.tell is not None:
+            for note in brought_along(project, query, spark) if tables is None else ():
+                request.tell(note)
         tables = tables or Tables(project, query, layout_of(project, query), spark)
         planned = tables.planned()
-        finishing = planned is not None and planned != versions
+        finishing = planned is not None and planned != request.versions
+        if finishing:
+            request = replace(request, query=replace(query, trigger=Once()), versions=planned)
         with serving(query.name):
-            running = start(
-                project,
-                query,
-                spark,
-                trigger=Once() if finishing else trigger,
-                reached=reached,
-                versions=planned if finishing else versions,
-                tell=tell,
-                preparing=preparing,
-                attempt=attempt,
-            )
+            running = bring_up(request)
     except HeadraceError as error:
         return error, False
     except Exception as error:
-        said = str(error) or type(error).__name__
-        subject, connectors = f"query '{query.name}'", project.connectors_of(query)
         finding = finding_of_message(
-            said, subject=subject, where=query.where, connectors=connectors, installed=known_failures
+            str(error) or type(error).__name__,
+            subject=f"query '{query.name}'",
+            where=query.where,
+            connectors=project.connectors_of(query),
+            installed=known_failures,
         )
         return QueryFailed(finding), False
     return running, finishing

@@ -80,18 +80,6 @@ def test_minutes_and_events_outlive_the_batches(history: History, path: Path, mo
     assert [minute.batches for minute in history.minutes("counts")] == [60, 1]
 
 
-def test_a_file_of_0_1_0_has_neither_and_gets_both_when_it_is_written(history: History, path: Path) -> None:
-    history.close()
-    with sqlite3.connect(path) as old:
-        old.execute("DROP TABLE events")
-        old.execute("DROP TABLE minutes")
-    with History.open(path, read_only=True) as other:
-        assert (other.events(), other.minutes("counts"), other.statuses()) == ([], [], [])
-    with History.open(path) as again:
-        again.note("verdict", "counts", None, {})
-        assert [event.kind for event in again.events()] == ["verdict"]
-
-
 def test_a_run_is_seen_from_begin_to_end(history: History, path: Path) -> None:
     run = begin(history)
     with History.open(path, read_only=True) as other:

@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.contract import BatchRecord
-from headrace.observe.history.status import has_table
 from headrace.observe.history.store import History
 
 SCANNED = 20_000
@@ -126,8 +125,6 @@ def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any
 def spark_page(history: History, query: str, run: int) -> str | None:
     """Where Spark served its own page when this run of the query started; None where it serves none."""
     with history._reading() as db:
-        if not has_table(db, "events"):
-            return None
         row = db.execute(
             "SELECT json_extract(detail, '$.spark_page') FROM events WHERE query = ? AND run = ? AND kind = 'started' "
             "ORDER BY id DESC LIMIT 1",

@@ -30,23 +30,20 @@ _TABLES = (
     """CREATE TABLE verdicts (
         id INTEGER PRIMARY KEY AUTOINCREMENT, query TEXT NOT NULL, at REAL NOT NULL, verdict TEXT NOT NULL)""",
     "CREATE INDEX verdicts_of_query ON verdicts (query, id)",
-)
-# Made in files of 0.1.0 as well, which knows nothing of it and reads such a file all the same.
-_SINCE_0_1_0 = (
-    """CREATE TABLE IF NOT EXISTS events (
+    """CREATE TABLE events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, query TEXT, run INTEGER,
         kind TEXT NOT NULL, detail TEXT NOT NULL)""",
-    "CREATE INDEX IF NOT EXISTS events_of_query ON events (query, id)",
-    """CREATE TABLE IF NOT EXISTS minutes (
+    "CREATE INDEX events_of_query ON events (query, id)",
+    """CREATE TABLE minutes (
         query TEXT NOT NULL, generation INTEGER NOT NULL, minute INTEGER NOT NULL,
         batches INTEGER NOT NULL, rows INTEGER NOT NULL, duration_ms INTEGER NOT NULL, longest_ms INTEGER NOT NULL,
         late INTEGER NOT NULL, lag INTEGER, state_rows INTEGER, state_bytes INTEGER, watermark REAL,
         PRIMARY KEY (query, generation, minute)) WITHOUT ROWID""",
     # The one state of each query, and the process whose run it belongs to.
-    """CREATE TABLE IF NOT EXISTS states (
+    """CREATE TABLE states (
         query TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT, seen REAL NOT NULL,
         state TEXT NOT NULL) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS quarantined (
+    """CREATE TABLE quarantined (
         query TEXT NOT NULL, generation INTEGER NOT NULL, rows INTEGER NOT NULL,
         PRIMARY KEY (query, generation)) WITHOUT ROWID""",
 )
@@ -88,8 +85,6 @@ def create(connection: sqlite3.Connection) -> None:
             for statement in _TABLES:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
-        for statement in _SINCE_0_1_0:
-            connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

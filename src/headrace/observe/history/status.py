@@ -161,12 +161,9 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     total = db.execute(
         "SELECT rows FROM totals WHERE query = ? AND generation = ?", (query, run["generation"])
     ).fetchone()
-    quarantined = (
-        has_table(db, "quarantined")
-        and db.execute(
-            "SELECT rows FROM quarantined WHERE query = ? AND generation = ?", (query, run["generation"])
-        ).fetchone()
-    )
+    quarantined = db.execute(
+        "SELECT rows FROM quarantined WHERE query = ? AND generation = ?", (query, run["generation"])
+    ).fetchone()
     before = db.execute(
         "SELECT error, pid FROM runs WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 1", (query, run["id"])
     ).fetchone()
@@ -207,11 +204,6 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         last_seen=_instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
     )
-
-
-def has_table(db: sqlite3.Connection, table: str) -> bool:
-    """Whether the file has a table that older ones lack until they are opened for writing."""
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
 
 def _error_of(text: str | None) -> tuple[Finding | None, bool]:

@@ -19,7 +19,7 @@ from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
 from headrace.observe.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create, faults, newer, nothing_yet
-from headrace.observe.history.status import Event, Minute, QueryStatus, has_table, is_alive, state_of, status_of
+from headrace.observe.history.status import Event, Minute, QueryStatus, is_alive, state_of, status_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
 
@@ -204,8 +204,6 @@ class History:
     def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
         """The newest events (of `query`) whose number is greater than `after`, in order."""
         with self._reading() as db:
-            if not has_table(db, "events"):
-                return []
             rows = db.execute(
                 "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
                 (after, query, count),
@@ -234,8 +232,6 @@ class History:
         """What the batches of each minute did together, of a generation of a query (None: the newest), in order."""
         first = 0 if since is None else int(since.timestamp() // 60)
         with self._reading() as db:
-            if not has_table(db, "minutes"):
-                return []
             rows = db.execute(
                 "SELECT * FROM minutes WHERE query = :query AND minute >= :first AND generation = "
                 "coalesce(:generation, (SELECT max(generation) FROM minutes WHERE query = :query)) ORDER BY minute",
@@ -327,7 +323,7 @@ class History:
         with self._reading() as db:
             rows = db.execute("SELECT * FROM runs WHERE id IN (SELECT max(id) FROM runs GROUP BY query)").fetchall()
             runs = {row["query"]: row for row in rows}
-            states = db.execute("SELECT * FROM states").fetchall() if has_table(db, "states") else []
+            states = db.execute("SELECT * FROM states").fetchall()
             kept = {row["query"]: row for row in states}
             return [status_of(db, query, runs.get(query), kept.get(query)) for query in sorted({*runs, *kept})]
 
@@ -382,8 +378,6 @@ def _quarantined(record: str) -> int:
 
 def _killed(db: sqlite3.Connection) -> list[sqlite3.Row]:
     """The kept states of queries whose process on this machine is gone and has not said how they ended."""
-    if not has_table(db, "states"):
-        return []
     rows = db.execute("SELECT * FROM states WHERE host = ?", (socket.gethostname(),)).fetchall()
     return [row for row in rows if json.loads(row["state"])["state"] not in ENDED and not is_alive(row)]
 
