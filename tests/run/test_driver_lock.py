@@ -101,6 +101,7 @@ def test_status_tells_whose_error_a_fence_is(root: Path, capsys: pytest.CaptureF
     with History.open(history_file(storage)) as history:
         older = history.begin_run("counts", pid=77, mode="update", trigger="", sink="sqlite", generation=1)
         history.begin_run("counts", pid=os.getpid(), mode="update", trigger="", sink="sqlite", generation=1)
-        history.end_run(older, "failed", Finding(code="HR409", what="a newer driver runs query 'counts'"))
+        newer = Finding(code="HR409", what="a newer driver runs query 'counts'")
+        history.end_run(older, "failed", newer, fenced=True)
     assert main(["status", "-C", str(root)]) == 1
     assert "counts (process 77, which has ended): headrace HR409: a newer driver" in capsys.readouterr().out
