@@ -45,7 +45,8 @@ from headrace.api import (
 )
 
 if TYPE_CHECKING:
-    from headrace.declare import (
+    from headrace.declare.connectors import sink, source
+    from headrace.declare.decorators import (
         available_now,
         broadcast,
         continuous,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
         once,
         query,
         real_time,
-        sink,
-        source,
         table,
         view,
     )
@@ -121,6 +120,8 @@ verify.__dict__ = vars(_verify)
 del _check, _load, _plan, _run, _verify
 
 
+_OF_CONNECTORS = {"sink": "connectors", "source": "connectors"}
+
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.
 
     def __getattr__(name: str) -> object:
@@ -128,9 +129,8 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
         if name == "Project":
             return import_module("headrace.model").Project
         if name in __all__:
-            declare = import_module("headrace.declare")
-            declare.set_starter(start_query)
-            return getattr(declare, name)
+            import_module("headrace.declare.assembly").set_starter(start_query)
+            return getattr(import_module(f"headrace.declare.{_OF_CONNECTORS.get(name, 'decorators')}"), name)
         raise AttributeError(f"module 'headrace' has no attribute '{name}'")
 
 

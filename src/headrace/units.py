@@ -104,6 +104,14 @@ def size_bytes(text: str, *, default_unit: str = "", iec: bool = False) -> int |
     return int(match[1]) * _SCALE[named.lower()]
 
 
+def parse_size(text: str) -> int:
+    """The bytes that `64m` means; raises ValueError, with a sentence."""
+    found = size_bytes(text)
+    if found is None:
+        raise ValueError(f"'{text}' is no size")
+    return found
+
+
 def is_host(text: str) -> bool:
     """Whether it has the form of an IP address or of a host's name; dots and digits alone are an address or nothing."""
     try:

@@ -6,8 +6,9 @@ import inspect
 
 import pytest
 
-from headrace import declare as hr
+import headrace as hr
 from headrace.declare import declarations as things
+from headrace.declare.assembly import project_of, set_starter
 from headrace.errors import ProjectError
 from headrace.model import AvailableNow, Default, Every, Once
 
@@ -110,7 +111,7 @@ def test_the_project_of_a_query_is_what_it_reads(tmp_path):
     def counts(even, names, missing):
         return even
 
-    project = hr.project_of(counts, root=tmp_path, environ={"WHERE": "in"})
+    project = project_of(counts, root=tmp_path, environ={"WHERE": "in"})
     assert (list(project.sources), list(project.views), list(project.tables)) == (["numbers"], ["even"], ["names"])
     assert project.sources["numbers"].connector.path == str(tmp_path / "in")
     assert project.queries["counts"].sink.path == str(tmp_path / "out")
@@ -125,15 +126,15 @@ def test_the_project_of_a_query_tells_all_faults(tmp_path):
         return numbers
 
     with pytest.raises(ProjectError) as caught:
-        hr.project_of(counts, root=tmp_path, environ={})
+        project_of(counts, root=tmp_path, environ={})
     assert [finding.code for finding in caught.value.findings] == ["HR105", "HR113"]
     assert numbers is not None
 
 
 def test_start_gives_the_project_the_query_and_the_session_to_the_starter(monkeypatch, tmp_path):
     monkeypatch.setattr(things, "starters", [])
-    hr.set_starter(lambda project, query, spark, trigger: (project.root, query.name, spark, trigger))
     counts = hr.query(sink=hr.sink.console(), name="counts")(lambda: 1)
+    set_starter(lambda project, query, spark, trigger: (project.root, query.name, spark, trigger))
     session = object()
     started = counts.start(session, root=tmp_path, trigger="once")
     assert started == (tmp_path, "counts", session, Once())

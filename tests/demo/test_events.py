@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from headrace.demo.events import ACTIONS, BLOCK, FIRST, HOURS_LATE, SECONDS_APART, events
+from headrace.demo.generator import ACTIONS, BLOCK, FIRST, HOURS_LATE, SECONDS_APART, events
 
 pytestmark = pytest.mark.plain
 

@@ -11,8 +11,7 @@ import pytest
 
 from headrace.contract import BatchRecord, Lag
 from headrace.demo import flow
-from headrace.demo.flow import Pace, Tally
-from headrace.demo.processes import Child
+from headrace.demo.flow import Child, Pace, Tally
 from headrace.errors import HeadraceError
 
 pytestmark = pytest.mark.plain

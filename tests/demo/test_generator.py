@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo.events import BLOCK, events
-from headrace.demo.generator import generate, next_number, write_file
+from headrace.demo.generator import BLOCK, events, generate, next_number, write_file
 
 pytestmark = pytest.mark.plain
 

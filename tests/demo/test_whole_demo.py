@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo.events import events
+from headrace.demo.generator import events
 from headrace.demo.starter import LANDING, SEED
 
 pytestmark = pytest.mark.crash

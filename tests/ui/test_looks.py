@@ -22,10 +22,10 @@ from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.manifest import note_version, revision
 from headrace.ui.app import application
+from headrace.ui.graph import versions
 from headrace.ui.guard import ACTIONS, Guard, Tries
 from headrace.ui.server import ServedAddress
 from headrace.ui.verifying import Verifying
-from headrace.ui.versions import versions
 from tests.ui import made
 
 pytestmark = pytest.mark.plain

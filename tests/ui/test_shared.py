@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace.ui.shared import MOST, Shared
+from headrace.ui.live import ANSWERS_MOST, Shared
 
 pytestmark = pytest.mark.plain
 
@@ -44,7 +44,7 @@ def test_an_answer_is_of_the_newest_change_and_of_no_other_question() -> None:
     for mark, answers in ((1, [b"1", b"1"]), (2, [b"2", b"2"]), (None, [b"3", b"4"])):
         board.mark = mark
         assert [board.shared.get("series", board.make) for _ in range(2)] == answers
-    for number in range(MOST):
+    for number in range(ANSWERS_MOST):
         board.shared.get(f"series?points={number}", board.make)
     assert board.shared.get("series", board.make) == str(board.made).encode(), "what is kept has an end"
 

@@ -118,7 +118,7 @@ def with_operations(project: Project, **settings: Any) -> Project:
 
 def trigger_of(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:
     """The trigger that the options name, or None; raises HeadraceError where they name two, or none that there is."""
-    from headrace.declare import parse_trigger
+    from headrace.declare.decorators import parse_trigger
     from headrace.model import AvailableNow, Once
 
     given = [name for name, is_there in _flags(once, available_now, interval) if is_there]

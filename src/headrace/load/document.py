@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 from yaml.constructor import SafeConstructor
 
-from headrace.declare import Variables
+from headrace.declare.variables import Variables
 from headrace.errors import Finding, Where, nearest
 
 Tree: TypeAlias = "dict[str, DocumentEntry] | list[DocumentEntry] | str | int | float | bool | None"
+Parsed = TypeVar("Parsed")
 
 # More than any project has; a text that goes beyond is a mistake, or made to use up time and memory.
 MOST_DEPTH, MOST_VALUES = 60, 50_000
@@ -128,14 +129,27 @@ class DocumentReading:
         text = str(self.variables.expand(str(value), entry.where, self.findings))
         return text if len(self.findings) == before else None
 
+    def parsed(self, entry: DocumentEntry | None, what: str, parse: Callable[[str], Parsed], fix: str) -> Parsed | None:
+        """What `parse` makes of a text, which raises ValueError for one that has the wrong form."""
+        text = self.text(entry, f"{what},")
+        if entry is None or text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.fault("HR104", f"{what}: {error}", fix, entry.where)
+            return None
+
     def texts(self, entry: DocumentEntry | None, what: str) -> dict[str, str]:
         """A mapping of texts, such as settings of Spark."""
         entries = self.mapping(entry, what)
         found = {key: self.text(value, f"{what}, {key},", may_be_empty=True) for key, value in entries.items()}
         return {key: text for key, text in found.items() if text is not None}
 
-    def many(self, entry: DocumentEntry, what: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
-        """A list of texts, or one text in its place."""
+    def many(self, entry: DocumentEntry | None, what: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
+        """A list of texts, or one text in its place; none where nothing stands."""
+        if entry is None:
+            return []
         items = entry.value if isinstance(entry.value, list) else [entry]
         found = [(self.text(item, what, may_be_number=may_be_number), item.where) for item in items]
         return [(text, where) for text, where in found if text is not None]

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, cast
 
-from headrace.declare import DECLARED, collecting
-from headrace.declare.faults import shown
+from headrace.declare.declarations import DECLARED
+from headrace.declare.faults import collecting, shown
 from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import deferring

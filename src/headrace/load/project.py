@@ -11,20 +11,12 @@ from typing import Any
 
 from headrace import model, registry
 from headrace.check import structure
-from headrace.declare import (
-    Assembly,
-    Declared,
-    DeclaredCounter,
-    DeclaredQuery,
-    DeclaredSource,
-    DeclaredTable,
-    Variables,
-)
-from headrace.declare.assembly import counter, table, transform
+from headrace.declare.assembly import Assembly, counter, table, transform
+from headrace.declare.declarations import Declared, DeclaredCounter, DeclaredQuery, DeclaredSource, DeclaredTable
 from headrace.declare.faults import is_collecting, of_frame, shown
-from headrace.declare.variables import NoText, read_text
+from headrace.declare.variables import NoText, Variables, read_text
 from headrace.errors import Finding, ProjectError, Where
-from headrace.load import document, modules, operations, sql, targets, yaml_queries
+from headrace.load import document, modules, sql, targets, yaml_queries
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.load.modules import ProjectFiles, find, nothing_at
 from headrace.load.yaml_queries import Select, WrittenQuery
@@ -37,7 +29,7 @@ KEYS = (
     "state_store",
     "storage",
     targets.DURABILITY,
-    *operations.KEYS,
+    *targets.OPERATION_KEYS,
 )
 
 

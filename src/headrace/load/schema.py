@@ -9,10 +9,10 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
-from headrace.declare import TIMED
+from headrace.declare.decorators import TIMED
 from headrace.declare.option_values import option_schema
 from headrace.errors import HeadraceError
-from headrace.load import operations, targets
+from headrace.load import targets
 from headrace.load.project import KEYS
 from headrace.load.yaml_queries import QUERY_KEYS, SOURCE_KEYS, SQL_KEYS, TABLE_KEYS, WATERMARK_KEYS
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS
@@ -113,7 +113,7 @@ def _settings() -> dict[str, Schema]:
 
 
 def _operations() -> dict[str, Schema]:
-    metrics = _object(operations.METRICS_KEYS, dict.fromkeys(operations.METRICS_KEYS, _TEXT))
+    metrics = _object(targets.METRICS_KEYS, dict.fromkeys(targets.METRICS_KEYS, _TEXT))
     events = _or_variable(_one_of(HOOK_EVENTS))
     made: dict[str, Schema] = {
         "on": {"anyOf": [events, {"type": "array", "items": events}]},
@@ -121,14 +121,14 @@ def _operations() -> dict[str, Schema]:
         "command": _NAMES,
         "timeout": _TEXT,
     }
-    hook = {**_object(operations.HOOK_KEYS, made), **_exactly_one(("webhook", "command"))}
+    hook = {**_object(targets.HOOK_KEYS, made), **_exactly_one(("webhook", "command"))}
     log = {"format": _or_variable(_one_of(LOG_FORMATS)), "max_size": _TEXT, "keep": _TEXT}
     return {
         "metrics": {**metrics, "required": ["port"]},
         "hooks": {"anyOf": [hook, {"type": "array", "items": hook}]},
-        "log": _object(operations.LOG_KEYS, log),
+        "log": _object(targets.LOG_KEYS, log),
         "exit_on_failure": _FLAG,
-        "telemetry": _object(operations.TELEMETRY_KEYS, dict.fromkeys(operations.TELEMETRY_KEYS, _FLAG)),
+        "telemetry": _object(targets.TELEMETRY_KEYS, dict.fromkeys(targets.TELEMETRY_KEYS, _FLAG)),
     }
 
 

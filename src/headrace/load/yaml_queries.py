@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare import TIMED, DeclaredSink, DeclaredSource, parse_trigger
+from headrace.declare.declarations import DeclaredSink, DeclaredSource
+from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import shown
 from headrace.declare.variables import NoText, read_text
 from headrace.errors import NOWHERE, PlatformError, Where, nearest
@@ -17,7 +18,7 @@ from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import ON_CHANGE, OnChange
 from headrace.model.trigger import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
-from headrace.units import size_bytes
+from headrace.units import parse_size
 
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
@@ -114,7 +115,9 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         on_change="forward" if on_change == "forward" else "refuse",
         renamed_from=former_names(whose, keys.get("renamed_from"), reading),
         restart=_restart(whose, keys.get("restart"), reading),
-        state_budget_bytes=_budget(whose, keys.get("state_budget"), reading),
+        state_budget_bytes=reading.parsed(
+            keys.get("state_budget"), f"{whose}, state_budget", parse_size, "write for example state_budget: 2g"
+        ),
         where=entry.where,
     )
 
@@ -174,14 +177,7 @@ def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Dura
         return None
     if isinstance(found.value, dict):
         found = reading.mapping(found, f"{whose}, refresh,", ("every",)).get("every")
-    text = reading.text(found, f"{whose}, refresh,")
-    if found is None or text is None:
-        return None
-    try:
-        return Duration.parse(text)
-    except ValueError as error:
-        reading.fault("HR104", f"{whose}, refresh: {error}", "write for example refresh: 10 minutes", found.where)
-        return None
+    return reading.parsed(found, f"{whose}, refresh", Duration.parse, "write for example refresh: 10 minutes")
 
 
 def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Restart | None:
@@ -198,17 +194,6 @@ def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
     for fault in faults:
         reading.fault("HR104", f"{whose}: {fault}", f"write for example {EXAMPLE}", entry.where)
     return policy
-
-
-def _budget(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> int | None:
-    text = reading.text(entry, f"{whose}, state_budget,")
-    if entry is None or text is None:
-        return None
-    found = size_bytes(text)
-    if found is None:
-        what = f"{whose}, state_budget: '{text}' is no size"
-        reading.fault("HR104", what, "write for example state_budget: 2g", entry.where)
-    return found
 
 
 def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Trigger:
@@ -228,14 +213,7 @@ def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
     if isinstance(entry.value, list):
         reading.fault("HR104", f"{whose}, trigger, is a list", fix, where)
         return Default()
-    text = reading.text(entry, f"{whose}, trigger,")
-    if text is None:
-        return Default()
-    try:
-        return parse_trigger(word + text)
-    except ValueError as error:
-        reading.fault("HR104", f"{whose}, trigger: {error}", fix, entry.where)
-        return Default()
+    return reading.parsed(entry, f"{whose}, trigger", lambda text: parse_trigger(word + text), fix) or Default()
 
 
 def sources(entry: DocumentEntry | None, reading: DocumentReading) -> dict[str, DeclaredSource]:
@@ -372,16 +350,10 @@ def _watermark(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Wa
         return None
     else:
         keys = reading.mapping(entry, f"{whose}, watermark,", WATERMARK_KEYS)
-    found = {key: reading.text(keys.get(key), f"{whose}, watermark, {key},") for key in WATERMARK_KEYS}
     for key in WATERMARK_KEYS:
         if key not in keys or keys[key].value is None:
             fix = "write watermark: {column: time, delay: 2 hours}"
             reading.fault("HR112", f"the watermark of {whose} lacks '{key}'", fix, entry.where)
-    column, delay = found["column"], found["delay"]
-    if column is None or delay is None:
-        return None
-    try:
-        return Watermark(column=column, delay=Duration.parse(delay))
-    except ValueError as error:
-        reading.fault("HR104", f"the watermark of {whose}: {error}", "write for example 2 hours", keys["delay"].where)
-        return None
+    column = reading.text(keys.get("column"), f"{whose}, watermark, column,")
+    delay = reading.parsed(keys.get("delay"), f"{whose}, watermark, delay", Duration.parse, "write for example 2 hours")
+    return None if column is None or delay is None else Watermark(column=column, delay=delay)

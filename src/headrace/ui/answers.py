@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,16 +28,12 @@ from headrace.observe.history.pages import (
 )
 from headrace.observe.lag import SourceLags
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.ui.graph import definition, graph
-from headrace.ui.late import late
-from headrace.ui.live import Live
+from headrace.ui.graph import definition, graph, versions
+from headrace.ui.live import Live, Shared
 from headrace.ui.looks import ROWS_MOST, Looks, Refused
-from headrace.ui.requests import UnknownQuery, WrongRequest, json_body, whole_number
-from headrace.ui.series import series
-from headrace.ui.shared import Shared
+from headrace.ui.series import late, series
 from headrace.ui.standing import standings
 from headrace.ui.verifying import AlreadyRunning, Verifying, Work
-from headrace.ui.versions import versions
 
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
 MOST = {"limit": PAGE_MOST, "points": POINTS_MOST, "count": EVENTS_MOST, "rows": ROWS_MOST}
@@ -297,3 +294,40 @@ class Answers:
         if isinstance(value, (list, tuple)):
             return [self._clean(each) for each in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+BODY_BYTES = 20_000
+
+
+class WrongRequest(ValueError):
+    """A request that cannot be answered as it is; its text says why."""
+
+
+class UnknownQuery(WrongRequest):
+    """A request for a query that the project does not have."""
+
+
+async def json_body(request: Request) -> Mapping[str, Any]:
+    """The JSON object that was sent."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES:
+            raise WrongRequest(f"more than {BODY_BYTES} bytes were sent")
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise WrongRequest("a JSON object is sent")
+    return found
+
+
+def whole_number(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number of the address, `default` without it; raises WrongRequest."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        raise WrongRequest(f"{name} is a whole number from {least} to {most}")
+    return int(text)

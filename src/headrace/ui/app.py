@@ -16,10 +16,9 @@ from starlette.types import ASGIApp
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.observe.history.pages import SearchError
-from headrace.ui.answers import MOST, Answers
+from headrace.ui.answers import MOST, Answers, UnknownQuery, WrongRequest
 from headrace.ui.guard import STATIC, Guard, login_page
 from headrace.ui.openapi import openapi
-from headrace.ui.requests import UnknownQuery, WrongRequest
 from headrace.ui.verifying import Verifying
 
 Page: TypeAlias = Callable[[Request], Response]

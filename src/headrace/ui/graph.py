@@ -1,12 +1,18 @@
-"""The project as a graph: sources, tables, views, queries and sinks, with what flows between them."""
+"""What the project is: a graph of its parts, and the definition of a query, in each version that ran."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from headrace.check.result import guarantee
 from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
+from headrace.queries.layout import QueryLayout
+from headrace.storage import json_lines
 
 
 def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
@@ -78,3 +84,43 @@ def _place(project: Project, query: Query) -> str:
     """The directory, table or topic that the sink writes, as seen from the project."""
     found = [getattr(query.sink, option, None) for option in query.sink.place_options]
     return ", ".join(str(each).removeprefix(f"{project.root}/") for each in found if each)
+
+
+VERSIONS_MOST = 50
+LINES_MOST = 400
+
+
+def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
+    """The versions of all generations up to the `newest`, the newest first."""
+    noted = list(chain.from_iterable(_noted(QueryLayout(storage, query, each + 1)) for each in range(newest)))
+    told = []
+    for at, version in enumerate(noted):
+        until = noted[at + 1]["at"] if at + 1 < len(noted) else None
+        changes = dict(_changes(noted[at - 1], version)) if at else {}
+        told.append({**version, "until": until, "changes": changes})
+    return told[: -VERSIONS_MOST - 1 : -1]
+
+
+def _noted(layout: QueryLayout) -> Iterator[dict[str, Any]]:
+    try:
+        lines = json_lines.read(layout.versions, skip="any")
+    except (OSError, json_lines.DamagedLine):
+        return
+    for line in lines:
+        if isinstance(line, dict) and {"at", "from_batch", "code", "settings", "plan"} <= line.keys():
+            yield {**line, "generation": layout.generation}
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What differs, by the name of the part, as lines that begin with `-`, `+` or a space."""
+    for name in dict.fromkeys((*before["code"], *now["code"])):
+        yield from _difference(f"code of {name}", before["code"].get(name, ""), now["code"].get(name, ""))
+    old, new = ("\n".join(f"{k}: {v}" for k, v in sorted(each["settings"].items())) for each in (before, now))
+    yield from _difference("settings", old, new)
+    yield from _difference("plan", before["plan"], now["plan"])
+
+
+def _difference(part: str, before: str, now: str) -> Iterator[tuple[str, str]]:
+    lines = list(difflib.unified_diff(before.splitlines(), now.splitlines(), n=2, lineterm=""))[2:]
+    if lines:
+        yield part, "\n".join(line for line in lines[:LINES_MOST] if not line.startswith("@@"))

@@ -1,11 +1,13 @@
-"""What open pages get as it happens: one look at the history for all of them."""
+"""What open pages get as it happens: one look at the history, and one answer, for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -71,3 +73,41 @@ class Live:
                 with suppress(asyncio.QueueEmpty):
                     queue.get_nowait()
             queue.put_nowait(text)
+
+
+ANSWERS_MOST = 100
+
+
+class Shared:
+    """Keeps answers for as long as `mark` is the same; while it is None nothing is kept.
+
+    Pages are told of a change at the same moment, and ask at the same moment: who asks second waits for the first.
+    """
+
+    def __init__(self, mark: Callable[[], object]) -> None:
+        self._mark = mark
+        self._of: object = None
+        self._answers: dict[str, Future[bytes]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """The answer to `key`, made once."""
+        mark = self._mark()
+        if mark is None:
+            return make()
+        with self._lock:
+            if mark != self._of or len(self._answers) >= ANSWERS_MOST:
+                self._of, self._answers = mark, {}
+            answers = self._answers
+            known = answers.get(key)
+            if known is None:
+                made = answers[key] = Future()
+        if known is not None:
+            return known.result()
+        try:
+            made.set_result(make())
+        except BaseException as error:
+            answers.pop(key, None)
+            made.set_exception(error)
+            raise
+        return made.result()
