@@ -229,7 +229,7 @@ def parse_trigger(text: str) -> Trigger:
     if first.lower() in TIMED and not any(character.isdigit() for character in rest):
         raise ValueError(f"'{rest.strip()}' is not a length of time")
     if not any(character.isdigit() for character in text):
-        near = nearest(word, WORDS)
+        near = nearest(word, [known for known in WORDS if known != "once"])  # which Spark has deprecated
         raise ValueError(f"there is no trigger '{text}'" + (f"; {near}" if near.startswith("did you mean") else ""))
     if (kind := TIMED.get(first.lower().replace("-", "_"))) is not None:
         return kind(Duration.parse(rest))

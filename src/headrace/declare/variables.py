@@ -57,7 +57,7 @@ class Variables:
                     code="HR115",
                     what=f"the project's file of variables cannot be read: {error}",
                     fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
-                    where=Where(file=shown(file)),
+                    where=Where(file=shown(file), line=error.line),
                 )
             ) from error
         return cls(
@@ -181,7 +181,11 @@ def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
 
 
 class NoText(Exception):
-    """A file cannot be read as text; the message says why, as `Permission denied` does."""
+    """A file cannot be read as text; the message says why, as `Permission denied` does; line: where, if known."""
+
+    def __init__(self, why: str, line: int | None = None) -> None:
+        super().__init__(why)
+        self.line = line
 
 
 def read_text(path: Path) -> str:
@@ -196,7 +200,9 @@ def read_text(path: Path) -> str:
             raise NoText(f"it has {status.st_size:,} bytes, and {MOST_BYTES:,} are the most")
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise NoText("it is not UTF-8 text") from error
+        line = error.object[: error.start].count(b"\n") + 1
+        why = f"it is not UTF-8 text: line {line} holds the byte 0x{error.object[error.start]:02x}"
+        raise NoText(why, line) from error
     except ValueError as error:  # a path with a null character
         raise NoText("its name is no name of a file") from error
     except OSError as error:

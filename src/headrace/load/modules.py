@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from headrace.declare.declarations import DECLARED
 from headrace.declare.faults import collecting, shown
+from headrace.declare.variables import NoText, read_text
 from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import deferring
@@ -207,6 +208,8 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, _TookTooLong):
         what = said
+    elif isinstance(error, SyntaxError) and "codec can't decode" in said:
+        what, where = _not_text(file, what, where)
     if isinstance(error, SchemaError):
         what = error.what
     elif type(error).__module__.startswith("pyspark."):
@@ -215,9 +218,20 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
     return Finding(code="HR114", what=f"{file.name} cannot be loaded: {what}", fix=fix, where=where)
 
 
+def _not_text(file: Path, what: str, where: Where) -> tuple[str, Where]:
+    """What is said of a file that Python cannot decode, and its line, which Python does not tell."""
+    try:
+        read_text(file)
+    except NoText as error:
+        return str(error), replace(where, line=error.line or where.line)
+    return what, where
+
+
 def _fix(error: BaseException) -> str:
     """What to do about an exception of a user's file, as far as its kind tells."""
     text = str(error)
+    if isinstance(error, SyntaxError) and "codec can't decode" in text:
+        return "save the file as UTF-8 text"
     if isinstance(error, _TookTooLong):
         return (
             "put what waits into a function that is called when a query starts, as @hr.table def rows(spark): ..., or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -128,7 +128,12 @@ def _top(place: ProjectFiles, reading: DocumentReading) -> tuple[dict[str, Docum
     try:
         text = read_text(place.document)
     except NoText as error:
-        reading.fault("HR101", f"the file cannot be read: {error}", "make it a readable UTF-8 text file", where)
+        reading.fault(
+            "HR101",
+            f"the file cannot be read: {error}",
+            "make it a readable UTF-8 text file",
+            replace(where, line=error.line or 1),
+        )
         return {}, where
     tree, faults = document.read(text, file)
     reading.findings.extend(faults)

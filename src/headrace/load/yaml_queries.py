@@ -131,8 +131,8 @@ def _select(
         found = {key: entry}
     else:
         there = {}
-        if kind == "query" and isinstance(entry.value, dict):
-            there = {**options_of_sink(entry.value.get("sink")), **_ELSEWHERE}
+        if isinstance(entry.value, dict):
+            there = {**options_of_sink(entry.value.get("sink")), **_ELSEWHERE} if kind == "query" else {}
             # What follows a comma inside of braces is the next key to YAML.
             cut = [key for key, value in entry.value.items() if value.value is None and " " in key]
             there |= dict.fromkeys(cut, "put the SELECT in quotes: inside of braces a comma ends it")

@@ -10,80 +10,52 @@ from headrace.units import size_bytes, spark_milliseconds
 # Spark does not start with less: it keeps 300 MiB for itself, and asks for half as much again.
 LEAST_MEMORY = 471_859_200
 
+
+def _settings(names: str) -> tuple[str, ...]:
+    return tuple(f"spark.{name}" for name in names.split())
+
+
 # Settings that people write, by what they take. Source: Spark 4.2, "Configuration".
-_OF_BYTES = (
-    "spark.driver.memory",
-    "spark.driver.memoryOverhead",
-    "spark.driver.maxResultSize",
-    "spark.executor.memory",
-    "spark.executor.memoryOverhead",
-    "spark.executor.pyspark.memory",
-    "spark.python.worker.memory",
-    "spark.memory.offHeap.size",
-    "spark.kryoserializer.buffer.max",
-    "spark.sql.files.maxPartitionBytes",
+_OF_BYTES = _settings(
+    """
+    driver.memory driver.memoryOverhead driver.maxResultSize executor.memory executor.memoryOverhead
+    executor.pyspark.memory python.worker.memory memory.offHeap.size kryoserializer.buffer.max
+    sql.files.maxPartitionBytes
+    """
 )
-_WHOLE = (
-    "spark.driver.cores",
-    "spark.executor.cores",
-    "spark.executor.instances",
-    "spark.cores.max",
-    "spark.task.cpus",
-    "spark.task.maxFailures",
-    "spark.default.parallelism",
-    "spark.sql.shuffle.partitions",
-    "spark.driver.port",
-    "spark.ui.port",
-    "spark.blockManager.port",
-    "spark.sql.streaming.minBatchesToRetain",
-    "spark.dynamicAllocation.minExecutors",
-    "spark.dynamicAllocation.maxExecutors",
-    "spark.sql.execution.arrow.maxRecordsPerBatch",
+_WHOLE = _settings(
+    """
+    driver.cores executor.cores executor.instances cores.max task.cpus task.maxFailures default.parallelism
+    sql.shuffle.partitions driver.port ui.port blockManager.port sql.streaming.minBatchesToRetain
+    dynamicAllocation.minExecutors dynamicAllocation.maxExecutors sql.execution.arrow.maxRecordsPerBatch
+    """
 )
-_SWITCHES = (
-    "spark.ui.enabled",
-    "spark.sql.adaptive.enabled",
-    "spark.sql.ansi.enabled",
-    "spark.sql.caseSensitive",
-    "spark.sql.streaming.metricsEnabled",
-    "spark.dynamicAllocation.enabled",
-    "spark.eventLog.enabled",
-    "spark.memory.offHeap.enabled",
-    "spark.speculation",
-    "spark.shuffle.service.enabled",
-    "spark.sql.execution.arrow.pyspark.enabled",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+_SWITCHES = _settings(
+    """
+    ui.enabled sql.adaptive.enabled sql.ansi.enabled sql.caseSensitive sql.streaming.metricsEnabled
+    dynamicAllocation.enabled eventLog.enabled memory.offHeap.enabled speculation shuffle.service.enabled
+    sql.execution.arrow.pyspark.enabled sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled
+    """
 )
-_TIMES = (
-    "spark.network.timeout",
-    "spark.executor.heartbeatInterval",
-    "spark.rpc.askTimeout",
-    "spark.locality.wait",
-    "spark.sql.broadcastTimeout",
-    "spark.sql.streaming.pollingDelay",
+_TIMES = _settings(
+    """
+    network.timeout executor.heartbeatInterval rpc.askTimeout locality.wait sql.broadcastTimeout
+    sql.streaming.pollingDelay
+    """
 )
 _WORDS = {
-    "spark.sql.session.timeZone": None,
-    "spark.app.name": None,
-    "spark.jars": None,
-    "spark.jars.packages": None,
-    "spark.driver.host": None,
-    "spark.driver.extraJavaOptions": None,
-    "spark.executor.extraJavaOptions": None,
-    "spark.driver.extraClassPath": None,
-    "spark.executor.extraClassPath": None,
-    "spark.local.dir": None,
-    "spark.eventLog.dir": None,
-    "spark.serializer": None,
-    "spark.submit.pyFiles": None,
-    "spark.sql.extensions": None,
-    "spark.sql.warehouse.dir": None,
     "spark.sql.catalogImplementation": ("in-memory", "hive"),
     "spark.scheduler.mode": ("FAIR", "FIFO"),
     "spark.sql.streaming.multipleWatermarkPolicy": ("min", "max"),
-    "spark.sql.streaming.stateStore.providerClass": None,
 }
-KNOWN = (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES, *_WORDS)
+_ANY_TEXT = _settings(
+    """
+    sql.session.timeZone app.name jars jars.packages driver.host driver.extraJavaOptions executor.extraJavaOptions
+    driver.extraClassPath executor.extraClassPath local.dir eventLog.dir serializer submit.pyFiles sql.extensions
+    sql.warehouse.dir sql.streaming.stateStore.providerClass
+    """
+)
+KNOWN = (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES, *_WORDS, *_ANY_TEXT)
 
 
 def fault(key: str, value: str) -> tuple[str, str] | None:
