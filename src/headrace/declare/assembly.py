@@ -23,6 +23,7 @@ from headrace.declare.declarations import (
     DeclaredTable,
     DeclaredTransform,
     DeclaredView,
+    QuerySettings,
 )
 from headrace.declare.decorators import parse_trigger
 from headrace.declare.option_values import OptionValueError, read_option
@@ -69,24 +70,22 @@ class Assembly:
             lines=declared.lines,
         )
 
-    def sink(self, declared: DeclaredSink) -> Any | None:
-        """The sink's connector, or None when it has faults."""
-        return self._connector("sink", declared)
-
-    def query(self, name: str, declared: DeclaredQuery[..., Any]) -> model.Query | None:
-        """The query, or None when its sink has faults."""
-        sink = self.sink(declared.sink) if declared.sink else None
-        if declared.sink is None or sink is None:
+    def query(
+        self, name: str, declared: QuerySettings, rows: model.Transform | None, *, where: Where, description: str
+    ) -> model.Query | None:
+        """The query whose result `rows` computes, or None when that or its sink has faults."""
+        sink = self._connector("sink", declared.sink) if declared.sink else None
+        if declared.sink is None or sink is None or rows is None:
             return None
         return model.Query(
             name=name,
-            transform=transform(declared),
+            transform=rows,
             sink=sink,
             sink_kind=declared.sink.kind,
             mode=declared.mode,
             trigger=declared.trigger,
-            where=declared.where,
-            description=declared.description,
+            where=where,
+            description=description,
             on_change=declared.on_change,
             renamed_from=declared.renamed_from,
             restart=declared.restart,
@@ -316,7 +315,8 @@ def project_of(
             found["views"][name] = model.View(name=name, transform=transform(thing), where=thing.where)
         if isinstance(thing, (DeclaredTable, DeclaredView)):
             waiting.extend((wanted, thing) for wanted in thing.inputs)
-    query = assembly.query(declared.name, declared)
+    where, description = declared.where, declared.description
+    query = assembly.query(declared.name, declared, transform(declared), where=where, description=description)
     if query is None or assembly.findings:
         raise ProjectError.of_all(assembly.findings)
     return model.Project(

@@ -126,8 +126,8 @@ class DeclaredCounter:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeclaredQuery(DeclaredTransform[P, R]):
-    """A query as declared; without a sink only where a fault has been reported."""
+class QuerySettings:
+    """What is declared of a query beside its rows; without a sink only where a fault has been reported."""
 
     sink: DeclaredSink | None = None
     mode: OutputMode = "append"
@@ -136,6 +136,11 @@ class DeclaredQuery(DeclaredTransform[P, R]):
     renamed_from: tuple[str, ...] = ()
     restart: Restart | None = None
     state_budget_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeclaredQuery(QuerySettings, DeclaredTransform[P, R]):
+    """A query as declared."""
 
     def start(
         self,

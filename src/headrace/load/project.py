@@ -12,7 +12,14 @@ from typing import Any
 from headrace import model, registry
 from headrace.check import structure
 from headrace.declare.assembly import Assembly, counter, table, transform
-from headrace.declare.declarations import Declared, DeclaredCounter, DeclaredQuery, DeclaredSource, DeclaredTable
+from headrace.declare.declarations import (
+    Declared,
+    DeclaredCounter,
+    DeclaredQuery,
+    DeclaredSource,
+    DeclaredTable,
+    QuerySettings,
+)
 from headrace.declare.faults import is_collecting, of_frame, shown
 from headrace.declare.variables import NoText, Variables, read_text
 from headrace.errors import Finding, ProjectError, Where
@@ -223,7 +230,7 @@ class _Parts:
             body, faults = sql.transform(select.text, select.text_where, inputs)
             self.findings.extend(faults)
             if query is not None:
-                self._written_query(query, body)
+                self._query(query.name, query, body, where=query.where, description=query.description)
             elif body is not None and select.kind == "table":
                 self.tables[select.name] = model.Table(
                     name=select.name, transform=body, refresh=select.refresh, where=select.where
@@ -242,9 +249,7 @@ class _Parts:
 
     def _function(self, name: str, thing: Any) -> None:
         if isinstance(thing, DeclaredQuery):
-            query = self.assembly.query(name, thing)
-            if query is not None:
-                self.queries[name] = query
+            self._query(name, thing, transform(thing), where=thing.where, description=thing.description)
         elif isinstance(thing, DeclaredTable):
             self.tables[name] = table(name, thing)
         elif isinstance(thing, DeclaredCounter):
@@ -252,23 +257,7 @@ class _Parts:
         else:
             self.views[name] = model.View(name=name, transform=transform(thing), where=thing.where)
 
-    def _written_query(self, query: WrittenQuery, body: model.SqlTransform | None) -> None:
-        sink = self.assembly.sink(query.sink) if query.sink else None
-        if query.sink is None or sink is None or body is None:
-            return
-        self.queries[query.name] = model.Query(
-            name=query.name,
-            transform=body,
-            sink=sink,
-            sink_kind=query.sink.kind,
-            mode=query.mode,
-            trigger=query.trigger,
-            where=query.where,
-            description=query.description,
-            on_change=query.on_change,
-            renamed_from=query.renamed_from,
-            restart=query.restart,
-            state_budget_bytes=query.state_budget_bytes,
-            sink_where=query.sink.where,
-            sink_lines=query.sink.lines,
-        )
+    def _query(self, name: str, declared: QuerySettings, rows: model.Transform | None, **more: Any) -> None:
+        query = self.assembly.query(name, declared, rows, **more)
+        if query is not None:
+            self.queries[name] = query

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headrace import registry
-from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare.declarations import DeclaredSink, DeclaredSource
+from headrace.contract import OUTPUT_MODES
+from headrace.declare.declarations import DeclaredSink, DeclaredSource, QuerySettings
 from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import shown
 from headrace.declare.variables import NoText, read_text
 from headrace.errors import NOWHERE, PlatformError, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Default, Duration, Trigger, Watermark
-from headrace.model.project import ON_CHANGE, OnChange
+from headrace.model.project import ON_CHANGE
 from headrace.model.trigger import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
 from headrace.units import parse_size
 
@@ -59,20 +59,13 @@ class Select:
     refresh: Duration | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrittenQuery:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WrittenQuery(QuerySettings):
     """A query as written: its SELECT, if that could be read, and the rest."""
 
     name: str
     select: Select | None
-    sink: DeclaredSink | None
-    mode: OutputMode = "append"
-    trigger: Trigger = field(default_factory=Default)
     description: str = ""
-    on_change: OnChange = "refuse"
-    renamed_from: tuple[str, ...] = ()
-    restart: Restart | None = None
-    state_budget_bytes: int | None = None
     where: Where = NOWHERE
 
 
