@@ -98,4 +98,4 @@ def test_a_schema_that_is_declared_is_what_a_watermark_is_checked_by(tmp_path: P
         return Project(name="p", root=tmp_path, sources={"in": declared}, queries={"q": query})
 
     assert [found.code for found in structure(project("at"))] == ["HR113"]
-    assert {found.code for found in structure(project("id"))} == {"HR113", "HR217"}
+    assert {found.code for found in structure(project("id"))} == {"HR113", "HR218"}

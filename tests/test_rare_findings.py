@@ -236,7 +236,7 @@ SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
     "no such table": ("HR215", lambda spark, _: refused(lambda: spark.sql("SELECT * FROM nowhere")), "nowhere"),
     "another type": ("HR218", lambda spark, _: refused(lambda: spark.sql("SELECT sum(array(1))")), "sum"),
     "what has no condition": ("HR220", lambda spark, _: refused(otherwise_alone), "otherwise"),
-    "no stream": ("HR232", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
+    "no stream": ("HR252", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
     "no file to infer from": ("HR332", no_files, "no schema can be inferred"),
     "a session that another one has filled": ("HR402", no_memory, "no table 'nobody'"),
     "a session without Delta": ("HR125", no_delta, "spark.sql.extensions"),

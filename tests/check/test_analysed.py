@@ -36,11 +36,11 @@ def q({inputs}):
     ("text", "code"),
     [
         pytest.param(query("return events.groupBy('name').count()"), "HR221", id="append without watermark"),
-        pytest.param(query("return events", mode="complete"), "HR222", id="complete without aggregate"),
+        pytest.param(query("return events", mode="complete"), "HR227", id="complete without aggregate"),
         pytest.param(query("return events.limit(3)", mode="update"), "HR223", id="limit"),
-        pytest.param(query("return events.orderBy('name')"), "HR224", id="sort"),
+        pytest.param(query("return events.orderBy('name')"), "HR223", id="sort"),
         pytest.param(
-            query("return events.groupBy('name').agg(F.countDistinct('amount'))", mode="update"), "HR225", id="distinct"
+            query("return events.groupBy('name').agg(F.countDistinct('amount'))", mode="update"), "HR226", id="distinct"
         ),
         pytest.param(
             query("return events.join(timed, 'name', 'left').select('name')", inputs="events, timed"),
@@ -155,7 +155,7 @@ def test_a_source_that_is_not_there_is_told_with_its_line(tmp_path: Path, spark:
 
 def test_a_query_that_is_refused_has_no_guarantee(tmp_path: Path, spark: SparkSession) -> None:
     result = check(load(write_project(tmp_path / "p", query("return events.orderBy('name')"))), spark=spark)
-    assert [finding.code for finding in result.errors] == ["HR224"]
+    assert [finding.code for finding in result.errors] == ["HR223"]
     assert result.guarantees == {}
 
 

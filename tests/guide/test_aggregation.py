@@ -108,7 +108,7 @@ def test_an_aggregate_that_a_stream_cannot_keep_is_refused(
     land_readings(root)
     land(root, "others", [])
     error = refused(root, spark)
-    assert error.code == "HR225"
+    assert error.code == "HR226"
     assert words in error.what
     assert ("approx_count_distinct" in error.fix) == ("distinct" in result.lower())
 

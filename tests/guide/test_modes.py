@@ -63,7 +63,7 @@ CODES = {
     ("state, then an aggregation", "append"): "HR221",
     ("joins", "update"): "HR227",
     ("joins", "complete"): "HR227",
-    ("other queries", "complete"): "HR222",
+    ("other queries", "complete"): "HR227",
 }
 CELLS = [
     pytest.param(kind, mode, id=f"{kind}, {mode}") for kind in ANSWERS for mode in ("append", "update", "complete")

@@ -115,13 +115,13 @@ def test_a_user_gives_no_alert_or_many(tmp_path: Path, spark: SparkSession, mode
 
 # What is asked for, the query's mode, the code of the refusal.
 REFUSED = {
-    "an update operator in an append query": ("actions, status, S, 'update'", "append", "HR280"),
-    "an append operator in an update query": ("actions, status, S, 'append'", "update", "HR280"),
-    "an update operator before an aggregation": ("(actions, status, S, 'update').COUNT", "update", "HR280"),
-    "an append operator after an aggregation": ("actions.COUNT, status, S, 'append'", "update", "HR280"),
-    "complete mode": ("actions, status, S, 'update'", "complete", "HR222"),
+    "an update operator in an append query": ("actions, status, S, 'update'", "append", "HR227"),
+    "an append operator in an update query": ("actions, status, S, 'append'", "update", "HR227"),
+    "an update operator before an aggregation": ("(actions, status, S, 'update').COUNT", "update", "HR227"),
+    "an append operator after an aggregation": ("actions.COUNT, status, S, 'append'", "update", "HR227"),
+    "complete mode": ("actions, status, S, 'update'", "complete", "HR227"),
     "event time without a watermark": ("actions, status, S, 'update', 'EventTimeTimeout'", "update", "HR221"),
-    "two of them": ("TWICE, status, S, 'append'", "append", "HR282"),
+    "two of them": ("TWICE, status, S, 'append'", "append", "HR227"),
 }
 
 

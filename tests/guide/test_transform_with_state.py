@@ -204,8 +204,8 @@ def test_a_state_ends_its_life_after_its_time(tmp_path: Path, spark: SparkSessio
 
 # The mode of the operator, its time, the query's mode, its trigger, more of headrace.yml, the code of the refusal.
 REFUSED = {
-    "another mode than the query's": ("update", "None", "append", "every('1 second')", "", "HR280"),
-    "complete mode": ("update", "None", "complete", "every('1 second')", "", "HR222"),
+    "another mode than the query's": ("update", "None", "append", "every('1 second')", "", "HR227"),
+    "complete mode": ("update", "None", "complete", "every('1 second')", "", "HR227"),
     "event time without a watermark": ("update", "EventTime", "update", "every('1 second')", "", "HR221"),
     "the HDFS store": ("update", "None", "update", "available_now", "state_store: {provider: hdfs}", "HR283"),
     "the clock in a run that is to end": ("update", "ProcessingTime", "update", "available_now", "", "HR288"),

@@ -58,7 +58,7 @@ REFUSED = {
     "distinct aggregation": (
         "impressions.groupBy('i_ad').agg(F.count_distinct('i_time'))",
         ("complete", "update"),
-        "HR225",
+        "HR226",
         "size(collect_set(x))",
     ),
     "EXCEPT": (SQL.format("SELECT i_ad FROM shown EXCEPT SELECT i_ad FROM ads"), ("append", "update"), "HR278", "anti"),
@@ -73,11 +73,11 @@ REFUSED = {
     "sort": (
         "impressions.orderBy('i_ad')",
         ("append", "update"),
-        "HR224",
+        "HR223",
         "use the mode complete after an aggregation",
     ),
-    "sort of counts": (f"{COUNTS}.orderBy('i_ad')", ("update",), "HR224", "sort where the result is read"),
-    "sort before counts": ("impressions.orderBy('i_ad').groupBy('i_ad').count()", ("complete",), "HR224", "sort where"),
+    "sort of counts": (f"{COUNTS}.orderBy('i_ad')", ("update",), "HR223", "sort where the result is read"),
+    "sort before counts": ("impressions.orderBy('i_ad').groupBy('i_ad').count()", ("complete",), "HR223", "sort where"),
     "cube": ("impressions.cube('i_ad').count()", ("append", "update", "complete"), "HR277", "one query for each set"),
     "rollup": (
         "impressions.rollup('i_ad', 'i_time').count()",
@@ -115,7 +115,7 @@ REFUSED = {
         "HR226",
         "max_by(row, order) or max(struct(order, ...))",
     ),
-    "sample": ("impressions.sample(0.5)", ("append",), "HR230", "hash of a column"),
+    "sample": ("impressions.sample(0.5)", ("append",), "HR223", "hash of a column"),
     "two event times as keys": (
         "impressions.groupBy(F.window('i_time', '1 hour').alias('h'), 'i_time').count()",
         ("append", "update"),

@@ -88,7 +88,7 @@ def test_rows_are_looked_up_and_another_value_is_a_change_of_the_query(tmp_path:
     file.write_text(file.read_text().replace('Price(row["cents"])', 'Price(cents=int(row["cents"]))'))
     assert verdict() in ("same", "safe"), "the same value, however it is computed"
     file.write_text(file.read_text().replace("for row in listed.collect()}", "for row in listed.collect()} and listed"))
-    assert [each.code for each in check(load(root), ["bills"], spark=spark, whole=False).errors] == ["HR805"]
+    assert [each.code for each in check(load(root), ["bills"], spark=spark, whole=False).errors] == ["HR416"]
 
 
 @pytest.mark.spark

@@ -21,7 +21,7 @@ from .projects import write_project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REFUSED = Outcome(query="refused", state="failed", finding=Finding(code="HR225", what="w"), refused=True)
+REFUSED = Outcome(query="refused", state="failed", finding=Finding(code="HR226", what="w"), refused=True)
 FAILED = Outcome(query="failed", state="failed", finding=Finding(code="HR405", what="w"))
 DONE = Outcome(query="done", state="finished")
 FENCED = Outcome(query="fenced", state="failed", finding=Finding(code="HR409", what="w"), fenced=True)
@@ -58,7 +58,7 @@ def test_a_refusal_is_an_error_that_does_not_pass_by_itself() -> None:
     ("code", "what", "refused"),
     [
         ("HR103", "headrace.yml has no key 'qeries'", True),
-        ("HR225", "a stream cannot keep such an aggregate", True),
+        ("HR226", "a stream has no such aggregate or window", True),
         ("HR210", "the function failed: KeyError: 'price'", True),
         ("HR210", "the function failed: ConnectionError: the shop does not answer", False),
         ("HR536", "a change does not fit the checkpoint", True),

@@ -147,7 +147,7 @@ def finding_of(message: str) -> Finding:
             HEAD
             + "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing state value "
             "schema. Please check number and type of fields.",
-            "HR546",
+            "HR536",
             "another form of the query",
             id="state of another form",
         ),

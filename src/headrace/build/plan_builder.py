@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
 from headrace.spark.messages.failures import known_failure
-from headrace.spark.messages.refusals import UNNAMED, finding_of
+from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.source_uses import apart
 from headrace.spark.stream import broadcasts
 from headrace.spark.stream.broadcasts import send_by_value
@@ -55,6 +56,10 @@ def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, 
     """The value of a broadcast; otherwise as `build`."""
     send_by_value(project.modules)
     return _Builder(project, spark, read, given).value(table)
+
+
+class TableRefused(CheckFailed):
+    """A table was computed, and what came out is not what its queries can use."""
 
 
 class _Builder:
@@ -95,12 +100,12 @@ class _Builder:
         """What the function of a broadcast returns."""
         value = self.applied(thing.transform, thing.name, self.called)
         if value is None:
-            raise CheckFailed(_not_sent(thing, "its function returned nothing"))
+            raise TableRefused(_not_sent(thing, "its function returned nothing"))
         try:
             broadcasts.digest(value)
         except Exception as error:
             what = f"its value of type {type(value).__name__} cannot be sent to the workers: {error}"
-            raise CheckFailed(_not_sent(thing, what.split("\n")[0])) from error
+            raise TableRefused(_not_sent(thing, what.split("\n")[0])) from error
         return value
 
     def source(self, source: NamedSource) -> DataFrame:
@@ -112,11 +117,11 @@ class _Builder:
             raise type(error)(found) from error
         except Exception as error:
             subject = f"source '{source.name}'"
-            finding = finding_of(error, where=source.where, subject=subject)
-            if finding.code == UNNAMED.code:
-                # What Spark finds in the directory may be what a batch would have ended with.
-                known = known_failure(str(error), subject=subject, where=source.where, connectors=(source.connector,))
-                finding = known or finding
+            # What Spark finds in the directory may be what a batch would have ended with.
+            of_batch = partial(
+                known_failure, str(error), subject=subject, where=source.where, connectors=(source.connector,)
+            )
+            finding = finding_of(error, where=source.where, subject=subject, otherwise=of_batch)
             raise CheckFailed(finding) from error
         if source.watermark is not None:
             try:
@@ -173,7 +178,7 @@ class _Builder:
 
 def _not_sent(thing: Table, why: str) -> Finding:
     return Finding(
-        code="HR805",
+        code="HR416",
         what=f"the broadcast '{thing.name}' is of no use: {why}",
         fix="return a value of Python's that can be pickled, such as a dict; of a DataFrame, what it collects",
         where=thing.where,
@@ -183,7 +188,7 @@ def _not_sent(thing: Table, why: str) -> Finding:
 def _starts_itself(transform: PythonTransform, place: tuple[str, int]) -> Finding:
     """Called, the function would start a stream, in a check as well, of which no run knows."""
     return Finding(
-        code="HR631",
+        code="HR213",
         what=f"the function {transform.function.__name__} uses writeStream, by which it would start a stream itself",
         fix="return the DataFrame: the query has a sink, a mode and a trigger, and starts it",
         where=_place(transform, place),

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.plan_builder import build, value_of
+from headrace.build.plan_builder import TableRefused, build, value_of
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query, Table
@@ -54,7 +54,10 @@ class Version:
 
 
 class Tables:
-    """The versions of one generation of a query's tables; none if its sink keeps nothing either."""
+    """The versions of one generation of a query's tables; none if its sink keeps nothing either.
+
+    faults: of the tables that continue with their last version since the start.
+    """
 
     def __init__(self, project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> None:
         declared = project.refreshed_tables_of(query) if query.sink.facts.durable else ()
@@ -66,6 +69,7 @@ class Tables:
         self._checkpoint = Checkpoint(layout.checkpoint)
         self._spark = spark
         self._sent: dict[tuple[str, int], Broadcast[Any]] = {}
+        self.faults: dict[str, Finding] = {}
 
     @property
     def next_batch(self) -> int:
@@ -91,7 +95,7 @@ class Tables:
         Raises CheckFailed for a table that has no version yet.
         """
         versions: dict[str, int] = {}
-        notes = list(self._unlike_planned())
+        notes, self.faults = tuple(self._unlike_planned()), {}
         last = self.record.latest()
         self._sweep()
         for name in self.declared:
@@ -101,8 +105,8 @@ class Tables:
                 if name not in last or self.gone({name: last[name]}):
                     raise
                 versions[name] = last[name]
-                notes.append(error.findings[0].weighed("warning"))
-        return versions, tuple(notes)
+                self.faults[name] = error.findings[0].weighed("warning")
+        return versions, (*notes, *self.faults.values())
 
     def compute(self, name: str, versions: Mapping[str, int], *, same_schema: bool = False) -> int:
         """Compute a table over the others' `versions`, and keep it; the number is the old one if nothing has changed.
@@ -117,7 +121,7 @@ class Tables:
             fresh = self._value(table, others, making) if table.broadcast else self._rows(table, others, making)
             before = self.version(name, versions[name]) if name in versions else None
             if same_schema and before is not None and _shape(fresh) != _shape(before):
-                raise CheckFailed(self._other_columns(table, before, fresh))
+                raise TableRefused(self._other_columns(table, before, fresh))
             if before is not None and (fresh.digest, _shape(fresh)) == (before.digest, _shape(before)):
                 return versions[name]
             (making / _FACTS).write_text(json.dumps(asdict(fresh)), encoding="utf-8")
@@ -227,11 +231,10 @@ class Tables:
         )
 
     def _failed(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
+        if isinstance(error, TableRefused):
+            return error.findings[0]
         if isinstance(error, HeadraceError):
-            found = error.findings[0]
-            if found.code in ("HR562", "HR805"):
-                return found
-            said, where = found.what, found.where
+            said, where = error.findings[0].what, error.findings[0].where
         else:
             said, where = python_error(str(error)) or sentence_of(error), table.transform.where
         return Finding(

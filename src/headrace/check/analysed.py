@@ -67,7 +67,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
     """
     if not facts.streaming:
         yield Finding(
-            code="HR232",
+            code="HR252",
             what=f"query '{query.name}' reads no source and is no stream",
             fix="let it read at least one source; a bounded input is declared as a table",
             where=query.where,
@@ -193,7 +193,7 @@ def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator
     for processor in facts.processors:
         if processor.mode.lower() != query.mode and query.mode != "complete":
             yield Finding(
-                code="HR280",
+                code="HR227",
                 what=f"{whose} gives its rows in {processor.mode.lower()} mode, and the query's mode is {query.mode}",
                 fix="give both the same mode",
                 where=query.where,
@@ -282,7 +282,7 @@ def _impossible(query: Query, frame: DataFrame, grouped: Sequence[Aggregation]) 
         for method in dict.fromkeys(grouped_functions(frame))
     ]
     for what in whats:
-        yield Finding(code="HR225", what=what, fix=_STATEFUL_FUNCTIONS, where=query.where)
+        yield Finding(code="HR226", what=what, fix=_STATEFUL_FUNCTIONS, where=query.where)
     if any(aggregation.sessions_alone for aggregation in grouped):
         yield Finding(
             code="HR226",

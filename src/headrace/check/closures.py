@@ -236,7 +236,7 @@ def shared_variables(project: Project) -> Iterator[Finding]:
         for name in table.transform.inputs:
             if name in project.counters:
                 yield Finding(
-                    code="HR803",
+                    code="HR802",
                     what=f"{table.word} '{table.name}' asks for the counter '{name}', and is computed outside batches",
                     fix="count in the function of a query or of a view",
                     where=table.where,
@@ -245,7 +245,7 @@ def shared_variables(project: Project) -> Iterator[Finding]:
         counters = project.counters_of(query)
         if counters and isinstance(query.trigger, (Continuous, RealTime)):
             yield Finding(
-                code="HR804",
+                code="HR802",
                 what=f"query '{query.name}' asks for the counter '{counters[0].name}' and has the trigger "
                 f"{query.trigger}, whose tasks report nothing before the query ends",
                 fix="use the trigger every('1 second'), or leave the counter out",

@@ -299,7 +299,7 @@ def _watermarks(project: Project) -> Iterator[Finding]:
         of_type = _type_of(column, schema)
         if of_type is not None and of_type not in ("timestamp", "timestamp_ntz"):
             yield Finding(
-                code="HR217",
+                code="HR218",
                 what=f"the watermark of source '{name}' is on '{column}', which is no TIMESTAMP but {of_type}",
                 fix="name a column of the type TIMESTAMP, or make this one TIMESTAMP in the schema",
                 where=source.where,

@@ -35,7 +35,7 @@ class FreshTables:
         running = watched.running
         if running.tables.declared and not watched.ends and not watched.finishing:
             watched.refresher = Refresher(running.tables, running.versions, self._spark, watched.query.name)
-            self._account.warned(watched, [note for note in running.notes if note.code == "HR561"])
+            self._account.warned(watched, list(running.tables.faults.values()))
 
     def look(self, watched: QueryRun) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""

@@ -76,7 +76,7 @@ _NO_ORDER = Condition(
     more={"funcName": lambda values, _: values.get("funcName", ""), "wf_expr": lambda v, _: v.get("wf_expr", "")},
 )
 _AMBIGUOUS = Condition(
-    code="HR462",
+    code="HR214",
     what="'{name}' stands for a column of both sides",
     fix="name the side, as in a.{name} with FROM ... a JOIN ... b; in Python join by the name, join(other, '{name}'), "
     "or drop or rename one of the two before the join",
@@ -232,7 +232,7 @@ CONDITIONS: Mapping[str, Condition] = {
         fix="write one query for each window; or group by the shorter one and sum up where the result is read",
     ),
     "_LEGACY_ERROR_TEMP_3063": Condition(
-        code="HR230",
+        code="HR223",
         what="pivot has to know all values beforehand, and a stream has no end",
         fix="write one aggregate for each value: count_if(x = 'a') AS a, sum(CASE WHEN x = 'b' THEN y END) AS b",
     ),

@@ -39,7 +39,8 @@ class Known:
     """A failure of a running query, known by an error condition or by words of Spark's message.
 
     conditions: of Spark, Delta or Kafka, as their messages have them in brackets. `what` takes the pattern's groups.
-    lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then.
+    lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then. of_files: Spark says
+    the same where the store of a file did not answer; the cause of its error tells.
     """
 
     code: str
@@ -48,6 +49,7 @@ class Known:
     fix: str
     conditions: tuple[str, ...] = ()
     lines: Callable[[Mapping[str, str]], list[int]] | None = None
+    of_files: bool = False
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -165,6 +167,7 @@ KNOWN = (
         "a file of the batch is gone{at}",
         "put the file back and start again: the batch is read again from its beginning",
         conditions=("FAILED_READ_FILE.FILE_NOT_EXIST",),
+        of_files=True,
     ),
     Known(
         "HR304",
@@ -172,6 +175,7 @@ KNOWN = (
         "a file cannot be read{at}",
         "replace the damaged file and start again: the batch is read again from its beginning",
         conditions=("FAILED_READ_FILE",),
+        of_files=True,
     ),
     Known(
         "HR541",
@@ -193,6 +197,7 @@ KNOWN = (
         "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
         "from a backup",
         conditions=("CANNOT_LOAD_STATE_STORE",),
+        of_files=True,
     ),
     Known(
         "HR518",
@@ -200,9 +205,10 @@ KNOWN = (
         "a file of its checkpoint is missing or damaged",
         "look which file it is: headrace inspect checkpoint; then do what it says, or restore the storage directory "
         "from a backup",
+        of_files=True,
     ),
     Known(
-        "HR546",
+        "HR536",
         r"STATE_STORE_\w*SCHEMA|schema does not match existing state",
         "the state in its checkpoint was made by another form of the query",
         "undo the change, or reset the query (headrace reset QUERY)",
@@ -220,8 +226,6 @@ KNOWN = (
         "set spark.driver.memory higher, or bound the batch with the source's rate limit",
     ),
 )
-# What these say of a file, Spark says too where the store of the file did not answer; the cause of its error tells.
-_OF_FILES = ("HR303", "HR304", "HR518")
 _STORE_AWAY = re.compile(
     # NetUtils and the DFS client of Hadoop, S3AFileSystem over the SDK of AWS.
     r"(?P<why>Call From \S+ to \S+ failed on [^;\n]+|End of File Exception between local host is[^;\n]+|"
@@ -273,7 +277,7 @@ def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence
     # An exception of the user's own may use the same words.
     away = None if python_error(text) else _STORE_AWAY.search(text)
     for known in KNOWN:
-        if away is not None and known.code in _OF_FILES:
+        if away is not None and known.of_files:
             continue
         match = re.search(known.pattern, text) if known.pattern else None
         if match or any(is_one_of(condition, known.conditions) for condition in conditions):

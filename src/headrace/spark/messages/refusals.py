@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -55,10 +55,13 @@ def is_one_of(condition: str | None, known: Iterable[str]) -> bool:
     return condition is not None and any(condition == each or condition.startswith(f"{each}.") for each in known)
 
 
+CALLED = Refusal(
+    "HR213", r"must be executed with writeStream", ANY, conditions=("CALL_ON_STREAMING_DATASET_UNSUPPORTED",)
+)
 # The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
 REFUSALS = (
     Refusal(
-        "HR265",
+        "HR262",
         r"Continuous processing does not support",
         "use the trigger every('1 second'): continuously only select, filter and the like can run",
     ),
@@ -73,13 +76,13 @@ REFUSALS = (
         "use the mode append, or complete: in update mode a session that grows would leave its old row behind",
     ),
     Refusal(
-        "HR280",
+        "HR227",
         r"State in \w+ mode is not supported (with|after) aggregation",
         "give the operator with state the mode append and aggregate after it, or write its rows to a table of its own "
         "and aggregate them in a second query",
     ),
     Refusal(
-        "HR280",
+        "HR227",
         r"State in \w+ mode is not supported with \w+ output mode",
         "give the query the mode of its operator with state, or the operator that of the query",
     ),
@@ -89,7 +92,7 @@ REFUSALS = (
         "give the source a watermark, and keep its column in what is grouped",
     ),
     Refusal(
-        "HR282",
+        "HR227",
         r"Multiple applyInPandasWithStates",
         "write the first step to a table of its own and read that as a second query, or use transformWithState",
     ),
@@ -99,7 +102,7 @@ REFUSALS = (
         "give the source a watermark and group by its column or a window of it, or use the mode update or complete",
     ),
     Refusal(
-        "HR222",
+        "HR227",
         r"complete.*no streaming aggregations|STREAMING_OUTPUT_MODE.*[Cc]omplete",
         "use the mode append or update; complete needs an aggregation",
     ),
@@ -107,12 +110,12 @@ REFUSALS = (
         "HR223", r"([Ll]imits are|Offset is) not supported", "leave limit out, or take the first rows from the sink"
     ),
     Refusal(
-        "HR224",
+        "HR223",
         r"[Ss]orting is not supported",
         "sort where the result is read, or use the mode complete after an aggregation",
     ),
     Refusal(
-        "HR225",
+        "HR226",
         r"[Dd]istinct aggregations",
         "use size(collect_set(x)), which is exact and keeps every value in state, or approx_count_distinct(x), which "
         "is smaller; or drop the duplicates first and count in a second query",
@@ -165,20 +168,15 @@ REFUSALS = (
     ),
     Refusal("HR220", r"[Ss]ampling fraction", "write a share from 0 to 1, as sample(0.1)"),
     Refusal("HR220", r"\"replaceValue\" is null", "give na.fill a value that is not None"),
-    Refusal("HR230", r"[Ss]ampling is not supported", "filter on a hash of a column to take a fixed share of the rows"),
+    Refusal("HR223", r"[Ss]ampling is not supported", "filter on a hash of a column to take a fixed share of the rows"),
     Refusal(
         "HR231",
         r"(UNION|[Uu]nion) between streaming and batch",
         "read the batch input as a stream of files or a table, or join it",
     ),
+    CALLED,
     Refusal(
-        "HR213",
-        r"must be executed with writeStream",
-        ANY,
-        conditions=("CALL_ON_STREAMING_DATASET_UNSUPPORTED",),
-    ),
-    Refusal(
-        "HR232",
+        "HR252",
         r"without streaming sources cannot be executed",
         "let the query read at least one source",
         conditions=("WRITE_STREAM_NOT_ALLOWED",),
@@ -192,7 +190,7 @@ REFUSALS = (
         "let Headrace start the session, or give yours the jars of: headrace jars fetch DIR",
     ),
     Refusal(
-        "HR217",
+        "HR218",
         r"event time.*timestamp",
         "make the watermark's column a TIMESTAMP in the schema or by to_timestamp",
         conditions=("EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE",),
@@ -203,11 +201,17 @@ _PARSER = ("PARSE_SYNTAX_ERROR", "PARSE_EMPTY_STATEMENT")
 
 
 def finding_of(
-    error: BaseException, *, where: Where = NOWHERE, subject: str = "the query", sql: str | None = None
+    error: BaseException,
+    *,
+    where: Where = NOWHERE,
+    subject: str = "the query",
+    sql: str | None = None,
+    otherwise: Callable[[], Finding | None] = lambda: None,
 ) -> Finding:
     """The finding of an exception that user code or Spark raised while a query was built or checked.
 
-    sql: the statement that begins at the line of `where`, in which Spark then names the place.
+    sql: the statement that begins at the line of `where`, in which Spark then names the place. otherwise: asked for
+    what none of our refusals fits.
     """
     if isinstance(error, HeadraceError):
         return error.findings[0]
@@ -240,7 +244,9 @@ def finding_of(
         return Finding(code="HR460", what=what, fix=fix, where=where)
     text = f"{name or ''} {sentence}"
     refusal = next((each for each in REFUSALS if each.fits(name, text)), UNNAMED)
-    if refusal.code == "HR213" and (method := called(error)):
+    if refusal is UNNAMED and (other := otherwise()):
+        return other
+    if refusal is CALLED and (method := called(error)):
         what = f"{subject} calls {method} on a stream, which has no end"
         return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
     return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
