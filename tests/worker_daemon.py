@@ -10,7 +10,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-from headrace.spark.jvm.worker_output import install
+from headrace.spark.jvm.stderr_filter import install
 
 if __name__ == "__main__":
     for name in (sys.argv[1], "pandas", "pyarrow"):

@@ -7,7 +7,7 @@ import pytest
 from headrace.check.state_bounds import joins, kept_ms, length
 from headrace.connectors.console.sink import Console
 from headrace.model import AvailableNow, PythonTransform, Query
-from headrace.spark.plans.join_plan import JoinSide, StreamJoin
+from headrace.spark.plans.operations import JoinSide, StreamJoin
 
 pytestmark = pytest.mark.plain
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.check.state_bounds import joins
 from headrace.spark.plans.analysed import optimised_plan
-from headrace.spark.plans.join_plan import stream_joins
+from headrace.spark.plans.operations import stream_joins
 from tests.check.test_joins import QUERY
 
 if TYPE_CHECKING:

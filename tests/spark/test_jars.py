@@ -51,12 +51,6 @@ def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_tu
     assert connectors.find(newer, tmp_path) is None
 
 
-@pytest.mark.plain
-def test_what_an_earlier_version_fetched_is_found(tmp_path: Path) -> None:
-    put(tmp_path / "cache" / "connectors", TINY).parent.rename(tmp_path / "cache" / "connectors" / "tiny")
-    assert connectors.find(TINY) == [tmp_path / "cache" / "connectors" / "tiny" / "some.jar"]
-
-
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for Maven: it brings one jar."""

@@ -295,12 +295,11 @@ def a_batch_that_was_broken_off_is_no_failure(scene: Scene) -> None:
     assert pattern.findFirstIn(f"{proxy}\n").isDefined() or pattern.findFirstIn(text).isDefined()
 
 
-@canary("spark/plans/analysed", "spark/plans/aggregations", "spark/plans/operators")
+@canary("spark/plans/analysed", "spark/plans/operations", "spark/plans/operators")
 def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plans import plan_rewrite
-    from headrace.spark.plans.aggregations import aggregations
     from headrace.spark.plans.analysed import (
         analysed_plan,
         clocks,
@@ -310,6 +309,7 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
         plan_facts,
         plan_text,
     )
+    from headrace.spark.plans.operations import aggregations
     from headrace.spark.plans.operators import operators
 
     hours = scene.stream.groupBy(F.window("at", "1 hour")).count()
@@ -330,13 +330,13 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     assert "Aggregate" in plan_text(hours)
 
 
-@canary("spark/plans/operation_checker", "spark/plans/kept_state")
+@canary("spark/plans/operations", "spark/plans/kept_state")
 def what_no_stream_can_do_is_seen(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plans.analysed import optimised_plan
     from headrace.spark.plans.kept_state import stateful_inputs
-    from headrace.spark.plans.operation_checker import stream_operations
+    from headrace.spark.plans.operations import stream_operations
 
     stream = scene.stream
     frames = {
@@ -415,12 +415,12 @@ def each_use_of_a_source_in_a_batch_reads_rows_of_its_own(scene: Scene) -> None:
     assert frame_of(scene.spark, plan).count() == 3
 
 
-@canary("spark/plans/join_plan")
+@canary("spark/plans/operations")
 def the_bounds_of_a_join_are_solved(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plans.analysed import optimised_plan
-    from headrace.spark.plans.join_plan import stream_joins
+    from headrace.spark.plans.operations import stream_joins
 
     other = scene.spark.readStream.schema("id STRING, seen TIMESTAMP").name("others").json(str(scene.home / "in"))
     other = other.withWatermark("seen", "2 hours")
@@ -431,10 +431,10 @@ def the_bounds_of_a_join_are_solved(scene: Scene) -> None:
     assert join.right.behind is not None
 
 
-@canary("spark/plans/operation_checker")
+@canary("spark/plans/operations")
 def spark_checks_a_plan_before_the_start(scene: Scene) -> None:
     from headrace.spark.messages.refusals import finding_of
-    from headrace.spark.plans.operation_checker import refusal
+    from headrace.spark.plans.operations import refusal
 
     assert refusal(scene.stream, "append") is None
     unbounded = refusal(scene.spark.readStream.format("rate").name("ticks").load().groupBy("value").count(), "append")
@@ -448,7 +448,7 @@ def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plans import plan_rewrite as plans
-    from headrace.spark.plans.analysed import analysed_plan, sequence
+    from headrace.spark.plans.analysed import analysed_plan, identity, sequence
 
     spark = scene.spark
     timed = scene.batch.withColumn("at", F.timestamp_seconds("amount"))
@@ -459,7 +459,7 @@ def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
     fewer = plans.with_parts(spark, plan, {0: plans.scala_seq(spark, columns[:1])})
     assert plans.frame_of(spark, fewer).columns == ["name"]
     alias = plans.renamed(spark, columns[0], columns[1])
-    assert (alias.name(), plans.identity(alias)) == ("amount", plans.identity(columns[1]))
+    assert (alias.name(), identity(alias)) == ("amount", identity(columns[1]))
     within = analysed_plan(scene.stream.dropDuplicatesWithinWatermark(["name"]))
     assert plans.deduplicated(spark, within).nodeName() == "Deduplicate"
     scene.batch.createOrReplaceTempView("canary")
@@ -893,13 +893,13 @@ def block_managers_are_known(scene: Scene) -> None:
     assert asked is False, "a local master gives none"
 
 
-@canary("spark/jvm/worker_output")
+@canary("spark/jvm/stderr_filter")
 def workers_know_the_batch_of_their_task(scene: Scene) -> None:
     import inspect
 
     from pyspark import daemon, worker
 
-    from headrace.spark.jvm.worker_output import BATCH
+    from headrace.spark.jvm.stderr_filter import BATCH
 
     assert "TaskContext._setTaskContext(None)" in inspect.getsource(worker), "the end of a task"
     assert "def manager()" in inspect.getsource(daemon)

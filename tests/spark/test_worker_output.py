@@ -14,7 +14,7 @@ pytestmark = pytest.mark.plain
 WORKER = """
 import logging, sys
 from pyspark import TaskContext
-from headrace.spark.jvm.worker_output import install
+from headrace.spark.jvm.stderr_filter import install
 install()
 print("before any task")
 

@@ -13,12 +13,18 @@ from headrace.findings import Severity
 from headrace.model import AvailableNow, Continuous, Query
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.spark.messages.refusals import finding_of
-from headrace.spark.plans.aggregations import Aggregation, aggregations, grouped_functions
 from headrace.spark.plans.analysed import PlanFacts, analysed_plan, optimised_plan
 from headrace.spark.plans.determinism import determinism
-from headrace.spark.plans.join_plan import stream_joins
 from headrace.spark.plans.kept_state import kept_states, stateful_inputs
-from headrace.spark.plans.operation_checker import Operation, refusal, stream_operations
+from headrace.spark.plans.operations import (
+    Aggregation,
+    Operation,
+    aggregations,
+    grouped_functions,
+    refusal,
+    stream_joins,
+    stream_operations,
+)
 from headrace.spark.plans.python_functions import functions
 
 if TYPE_CHECKING:

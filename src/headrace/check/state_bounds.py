@@ -15,8 +15,8 @@ from typing import Any
 from headrace.errors import Finding
 from headrace.model import Project, Query
 from headrace.model.project import PythonTransform, View
-from headrace.spark.plans.join_plan import JoinSide, StreamJoin
 from headrace.spark.plans.kept_state import KeptState
+from headrace.spark.plans.operations import JoinSide, StreamJoin
 from headrace.units import Duration
 
 _TIMEOUTS = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.spark.plans import plan_rewrite as plans
-from headrace.spark.plans.analysed import analysed_plan, asked_clocks, plan_facts
+from headrace.spark.plans.analysed import analysed_plan, asked_clocks, identity, plan_facts
 from headrace.spark.plans.determinism import by_order
 from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, PlannedOperator, stateful
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
@@ -187,7 +187,7 @@ class Rewriting:
 
         attribute = plans.attributes(tree.below[0].plan)[closing]
         output = plans.attributes(tree.plan)
-        if tree.name == "Aggregate" and plans.identity(attribute) not in map(plans.identity, output):
+        if tree.name == "Aggregate" and identity(attribute) not in map(identity, output):
             plan = plans.giving(self.spark, plan, attribute)
         closed = plans.end_micros(self.spark, attribute) <= F.lit(step.evict_ms * 1000)
         judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))

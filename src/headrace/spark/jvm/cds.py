@@ -22,6 +22,7 @@ from typing import Literal
 
 from headrace.errors import Finding, PlatformError
 from headrace.spark.jvm import hadoop_files
+from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm.preconditions import Java, require_java
 from headrace.storage.durable import publish, replace_file
 
@@ -43,10 +44,8 @@ def switched_on() -> bool:
 
 
 def cache() -> Path:
-    """Where archives are kept: `HEADRACE_CACHE`, else `headrace` in the user's cache directory."""
-    if own := os.environ.get("HEADRACE_CACHE"):
-        return Path(own) / "cds"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "cds"
+    """Where archives are kept."""
+    return connectors.cache("cds")
 
 
 def archive_for(java: Java) -> Path | None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -118,23 +119,19 @@ def places(root: Path | None = None) -> tuple[Path, ...]:
     return (*named, *own, cache())
 
 
-def cache() -> Path:
-    """Where fetched jars are kept: `HEADRACE_CACHE`, else `headrace` in the user's cache directory."""
+def cache(kind: str = "connectors") -> Path:
+    """Where jars or archives are kept: in `HEADRACE_CACHE`, else in `headrace` of the user's cache directory."""
     if own := os.environ.get("HEADRACE_CACHE"):
-        return Path(own) / "connectors"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "connectors"
+        return Path(own) / kind
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / kind
 
 
 def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     """The jars of `connector`, or None when they are nowhere."""
-    # By its name alone: as earlier versions of Headrace fetched it, and machines without a network still have it.
-    for folder in (each for place in places(root) for each in (folder_of(connector, place), place / connector.name)):
-        try:
-            there = (folder / CONTENT).read_text()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if there.split() == content(connector).split():
-            return sorted(folder.glob("*.jar"))
+    for folder in (folder_of(connector, place) for place in places(root)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if (folder / CONTENT).read_text().split() == content(connector).split():
+                return sorted(folder.glob("*.jar"))
     return None
 
 

@@ -112,7 +112,7 @@ def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
     found = {f"{SCHEDULER_LINES}.enabled": "true", f"{SCHEDULER_LINES}.queryIdLength": "36"}
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if local and python == sys.executable and f"{DAEMON}=" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        found[DAEMON] = "headrace.spark.jvm.worker_daemon"
+        found[DAEMON] = "headrace.spark.jvm.stderr_filter"
     return {key: value for key, value in found.items() if key not in conf}
 
 

@@ -39,8 +39,8 @@ class Known:
     """A failure of a running query, known by an error condition or by words of Spark's message.
 
     conditions: of Spark, Delta or Kafka, as their messages have them in brackets. `what` takes the pattern's groups.
-    lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then. of_files: Spark says
-    the same where the store of a file did not answer; the cause of its error tells.
+    lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then. of_files: Spark
+    says the same where the store of a file did not answer; the cause of its error tells.
     """
 
     code: str

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
+SESSION_KEY = "spark.sessionWindow"  # org.apache.spark.sql.catalyst.expressions.SessionWindow.marker
 PROCESSOR = "TransformWithStateInPySpark"
 _CLOCKS = frozenset(
     {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
@@ -25,7 +26,7 @@ _PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator:
-    """One operator that keeps state, joins left out (`join_plan`).
+    """One operator that keeps state, joins left out (`operations`).
 
     `by` are its keys as Spark writes them; `bounded`: a watermark lets state go. marked, times: the columns of its rows
     that have a watermark, and those that are timestamps; told only if not `bounded`.
@@ -131,6 +132,11 @@ def sequence(scala: Any) -> Iterator[Any]:
         yield scala.apply(index)
 
 
+def identity(attribute: Any) -> int:
+    """What tells one attribute of a plan from all others."""
+    return int(attribute.exprId().id())
+
+
 def nodes(plan: Any) -> Iterator[Any]:
     """The nodes of a plan or an expression, from the result downwards."""
     yield plan
@@ -151,8 +157,8 @@ def joins_streams(node: Any) -> bool:
 def keeps_whole_rows(deduplication: Any) -> bool:
     """Whether a deduplication is by all columns, none of which lets state go, as `distinct` is."""
     keys, columns = list(sequence(deduplication.keys())), list(sequence(deduplication.child().output()))
-    by = {int(key.exprId().id()) for key in keys}
-    return not marked(keys) and all(int(column.exprId().id()) in by for column in columns)
+    by = set(map(identity, keys))
+    return not marked(keys) and all(identity(column) in by for column in columns)
 
 
 def marked(attributes: Iterable[Any]) -> list[Any]:
@@ -264,7 +270,7 @@ def planned_anew(jvm: Any, plan: Any) -> Iterator[str]:
 
 
 def _has_watermark(expression: Any) -> bool:
-    return any(attribute.metadata().contains(WATERMARK_KEY) for attribute in _elements(expression.references().toSeq()))
+    return any(attribute.metadata().contains(WATERMARK_KEY) for attribute in sequence(expression.references().toSeq()))
 
 
 def _indeterminate(node: Any) -> Iterator[str]:
@@ -282,10 +288,6 @@ def _innermost(expression: Any) -> Iterator[str]:
         yield from _innermost(child)
 
 
-def _elements(scala: Any) -> Iterator[Any]:
-    return sequence(scala)
-
-
 def name_of(expression: Any) -> str:
     """A key in words: its column's name, or the expression as SQL, without the names of its inputs."""
     if expression.nodeName() in ("AttributeReference", "Alias"):
@@ -298,6 +300,6 @@ def in_words(expression: Any) -> str:
     if not expression.resolved():
         return str(expression)
     text = str(expression.sql())
-    for attribute in _elements(expression.references().toSeq()):
+    for attribute in sequence(expression.references().toSeq()):
         text = text.replace(str(attribute.sql()), str(attribute.name()))
     return text

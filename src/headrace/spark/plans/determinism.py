@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.plans.analysed import analysed_plan, asked_clocks, in_words, may_hold, nodes, sequence
+from headrace.spark.plans.analysed import analysed_plan, asked_clocks, identity, in_words, may_hold, nodes, sequence
 from headrace.spark.plans.operators import LIMITS
-from headrace.spark.plans.plan_rewrite import Tree, column_of, frame_of, identity, stream_tree
+from headrace.spark.plans.plan_rewrite import Tree, column_of, frame_of, stream_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """What each stateful operator of a streaming plan keeps and reads: by which keys and time, under which delay.
 
-Joins of two streams are in `join_plan`. Source: Spark's StateStoreSaveExec, SessionWindowStateStoreSaveExec,
+Joins of two streams are in `operations`. Source: Spark's StateStoreSaveExec, SessionWindowStateStoreSaveExec,
 StreamingDeduplicateExec, StreamingDeduplicateWithinWatermarkExec and FlatMapGroupsWithStateExec.
 """
 
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.spark.jvm.gateway import jvm_of
 from headrace.spark.plans.analysed import (
     PROCESSOR,
+    SESSION_KEY,
     WATERMARK_KEY,
     analysed_plan,
     has_event_time,
+    identity,
     joins_streams,
     marked,
     name_of,
@@ -32,7 +34,6 @@ StateKind = Literal[
 ]
 Timeout = Literal["none", "clock", "event time"]
 WINDOW_KEY = "spark.timeWindow"  # org.apache.spark.sql.catalyst.expressions.TimeWindow.marker
-SESSION_KEY = "spark.sessionWindow"
 _DAYS_OF_A_MONTH = 31
 _TIMEOUTS: dict[str, Timeout] = {
     "EventTimeTimeout": "event time",
@@ -74,7 +75,7 @@ def kept_states(frame: DataFrame) -> tuple[KeptState, ...]:
 def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterator[KeptState]:
     if not node.isStreaming():
         return
-    # Counted on the way down, as `join_plan` counts them.
+    # Counted on the way down, as `operations` counts them.
     number = next(joins) if joins_streams(node) else None
     below = [each for child in sequence(node.children()) for each in _states(child, lengths, joins)]
     yield from below
@@ -107,7 +108,7 @@ def _aggregation(node: Any, lengths: dict[int, int], behind: bool) -> KeptState:
 
 def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
     time = next((key for key in keys if has_event_time(key)), None)
-    window = next((lengths[_identity(key)] for key in keys if _is_attribute(key) and _identity(key) in lengths), None)
+    window = next((lengths[identity(key)] for key in keys if _is_attribute(key) and identity(key) in lengths), None)
     return KeptState(
         kind=kind,
         by=tuple(map(name_of, keys)),
@@ -181,12 +182,12 @@ def _window(spark: SparkSession, attribute: Any, struct: Any) -> Iterator[tuple[
         return
     length = end.right().eval(None)
     if isinstance(length, int):
-        yield _identity(attribute), length // 1000
+        yield identity(attribute), length // 1000
     else:
         jvm = jvm_of(spark)
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
         intervals = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
-        yield _identity(attribute), int(intervals.getDuration(length, unit, _DAYS_OF_A_MONTH))
+        yield identity(attribute), int(intervals.getDuration(length, unit, _DAYS_OF_A_MONTH))
 
 
 def _has(key: Any, marker: str) -> bool:
@@ -195,10 +196,6 @@ def _has(key: Any, marker: str) -> bool:
 
 def _is_attribute(key: Any) -> bool:
     return bool(key.nodeName() == "AttributeReference")
-
-
-def _identity(attribute: Any) -> int:
-    return int(attribute.exprId().id())
 
 
 def _delay(attribute: Any) -> int:
@@ -221,8 +218,11 @@ def stateful_inputs(optimised: Any, *, complete: bool) -> Iterator[StatefulInput
     for node in nodes(optimised):
         if node.isStreaming():
             for columns in _read(node, complete=complete):
-                names = {int(column.exprId().id()): str(column.name()) for column in columns}
-                yield StatefulInput(operator=_words(node), columns=tuple(names.values()))
+                names = {identity(column): str(column.name()) for column in columns}
+                yield StatefulInput(
+                    operator="a join of two streams" if joins_streams(node) else str(node.nodeName()),
+                    columns=tuple(names.values()),
+                )
 
 
 def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
@@ -233,7 +233,3 @@ def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
         yield marked(each for each in sequence(node.groupingExpressions()) if each.nodeName() == "AttributeReference")
     elif any(each in kind for each in _WHOLE_ROWS):
         yield marked(sequence(node.children().head().output()))
-
-
-def _words(node: Any) -> str:
-    return "a join of two streams" if joins_streams(node) else str(node.nodeName())

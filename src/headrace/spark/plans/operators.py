@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import jvm_of
-from headrace.spark.plans.analysed import WATERMARK_KEY, sequence
-from headrace.spark.plans.plan_rewrite import Tree, identity
+from headrace.spark.plans.analysed import SESSION_KEY, WATERMARK_KEY, identity, sequence
+from headrace.spark.plans.plan_rewrite import Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SESSION_KEY = "spark.sessionWindow"
 ARBITRARY_STATE = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
 DEDUPLICATIONS = ("Deduplicate", "DeduplicateWithinWatermark")
 LIMITS = ("GlobalLimit", "Offset", "Tail")

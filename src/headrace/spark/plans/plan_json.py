@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.spark.jvm.gateway import gateway_of, jvm_of
-from headrace.spark.plans.analysed import nodes, sequence
+from headrace.spark.plans.analysed import identity, nodes, sequence
 from headrace.spark.plans.plan_rewrite import frame_of, optimised
 from headrace.spark.plans.source_uses import stream_name
 
@@ -252,7 +252,7 @@ class _Clock:
 
 def _inputs(spark: SparkSession, plan: Any) -> Iterator[tuple[int, str | StaticInput]]:
     for leaf in sequence(plan.collectLeaves()):
-        first = next((int(each.exprId().id()) for each in sequence(leaf.output())), None)
+        first = next(map(identity, sequence(leaf.output())), None)
         if first is None:
             continue
         if leaf.isStreaming():

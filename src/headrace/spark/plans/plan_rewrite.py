@@ -119,11 +119,6 @@ def optimised(spark: SparkSession, plan: Any) -> Any:
     return java_session(spark).sessionState().optimizer().execute(plan)
 
 
-def identity(attribute: Any) -> int:
-    """What tells one attribute of a plan from all others."""
-    return int(attribute.exprId().id())
-
-
 def attributes(plan: Any) -> list[Any]:
     """The attributes of a plan's output."""
     return list(sequence(plan.output()))

@@ -1,0 +1,305 @@
+"""The operations on streams in a plan: aggregations, joins, and those that Spark, or we, refuse before the start.
+
+Sources: Structured Streaming guide, "Unsupported Operations" and "Support matrix for joins in streaming queries"; what
+Spark reads out of the watermarks and the condition of a join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.spark.jvm.gateway import jvm_of
+from headrace.spark.plans.analysed import (
+    SESSION_KEY,
+    WATERMARK_KEY,
+    analysed_plan,
+    has_event_time,
+    identity,
+    joins_streams,
+    keeps_whole_rows,
+    marked,
+    name_of,
+    nodes,
+    sequence,
+    source_names,
+    timestamps,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TIMESTAMPS = ("timestamp", "timestamp_ntz")
+_GROUPED_FUNCTIONS = {
+    "FlatMapGroupsInPandas": "applyInPandas",
+    "FlatMapGroupsInArrow": "applyInArrow",
+    "FlatMapCoGroupsInPandas": "applyInPandas of two streams",
+    "FlatMapCoGroupsInArrow": "applyInArrow of two streams",
+}
+Operation = Literal[
+    "limit", "limit of sorted rows", "grouping sets", "set of rows", "deduplication by all columns", "join of streams"
+]
+_ORDER_KEPT = frozenset({"LocalLimit", "Project", "SubqueryAlias"})
+_GROUPING_ID = "spark_grouping_id"
+JoinKind = Literal["inner", "left outer", "right outer", "full outer", "left semi", "other"]
+KINDS: tuple[JoinKind, ...] = ("inner", "left outer", "right outer", "full outer", "left semi")
+
+_PROBE_MS = 10**13  # A watermark to solve the condition for; far from 0, as Spark computes in doubles.
+_STATEFUL = ("Aggregate", "Distinct", "Deduplicate", "GroupsWithState", "TransformWithState", "InPandasWithState")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """One aggregation over a stream.
+
+    given: the timestamp columns of its rows, told only if not `bounded`.
+    by: the keys; times: the timestamp columns of the sources that the keys are made of, told only if not `bounded`.
+    watermarks: the columns that have a watermark below it; later: those that get one only above it.
+    bounded: a key is the event-time column or a window of it, so that Spark knows when a group is finished.
+    sessions_alone: session windows are the only keys. python: the names of aggregate functions written in Python.
+    """
+
+    by: tuple[str, ...]
+    times: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    watermarks: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    bounded: bool
+    sessions_alone: bool = False
+    python: tuple[str, ...] = ()
+
+
+def aggregations(frame: DataFrame) -> tuple[Aggregation, ...]:
+    """Every aggregation over a stream in the analysed plan of `frame`, from the result downwards."""
+    return tuple(_aggregations(analysed_plan(frame), ()))
+
+
+def grouped_functions(frame: DataFrame) -> tuple[str, ...]:
+    """The methods by which a Python function is given whole groups of a stream, without a state."""
+    return tuple(_grouped_functions(analysed_plan(frame)))
+
+
+def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
+    if not node.isStreaming():
+        return
+    kind = node.nodeName()
+    if kind == "EventTimeWatermark":
+        later = (*later, str(node.eventTime().name()))
+    elif kind == "Aggregate":
+        keys = list(sequence(node.groupingExpressions()))
+        bounded = any(map(has_event_time, keys))
+        yield Aggregation(
+            by=tuple(name_of(key.child() if key.nodeName() == "Alias" else key) for key in keys),
+            times=() if bounded else tuple(dict.fromkeys(_times(keys, dict(_origins(node.child()))))),
+            given=() if bounded else timestamps(sequence(node.child().output())),
+            watermarks=tuple(dict.fromkeys(_watermarks(node.child()))),
+            later=later,
+            bounded=bounded,
+            sessions_alone=bool(keys) and all(map(_is_session, keys)),
+            python=tuple(name for expression in sequence(node.aggregateExpressions()) for name in _python(expression)),
+        )
+    for child in sequence(node.children()):
+        yield from _aggregations(child, later)
+
+
+def _grouped_functions(node: Any) -> Iterator[str]:
+    if not node.isStreaming():
+        return
+    if (method := _GROUPED_FUNCTIONS.get(node.nodeName())) is not None:
+        yield method
+    for child in sequence(node.children()):
+        yield from _grouped_functions(child)
+
+
+def _watermarks(node: Any) -> Iterator[str]:
+    """The columns of the watermarks in force; one put on later replaces those below it."""
+    if node.nodeName() == "EventTimeWatermark":
+        yield str(node.eventTime().name())
+        return
+    for child in sequence(node.children()):
+        yield from _watermarks(child)
+
+
+def _origins(node: Any) -> Iterator[tuple[int, Any]]:
+    """What each computed column below is computed from, by the column's id."""
+    for expression in sequence(node.expressions()):
+        if expression.nodeName() == "Alias":
+            yield identity(expression), expression.child()
+    for child in sequence(node.children()):
+        yield from _origins(child)
+
+
+def _times(expressions: list[Any], origins: Mapping[int, Any]) -> Iterator[str]:
+    for expression in expressions:
+        for attribute in sequence(expression.references().toSeq()):
+            origin = origins.get(identity(attribute))
+            made_of = [] if origin is None else list(_times([origin], origins))
+            if made_of:
+                yield from made_of
+            # A source may have made it of a text.
+            elif attribute.dataType().typeName() in _TIMESTAMPS:
+                yield str(attribute.name())
+
+
+def _is_session(key: Any) -> bool:
+    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(SESSION_KEY))
+
+
+def _python(expression: Any) -> Iterator[str]:
+    if expression.getClass().getSimpleName() == "PythonUDAF":
+        yield str(expression.name())
+    for child in sequence(expression.children()):
+        yield from _python(child)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinSide:
+    """One side of a join of two streams; times are in milliseconds.
+
+    sources: the names of the sources that feed it.
+    delay: how late its rows may come, which is the longest delay of its watermarks; None: it has none.
+    behind: how far behind the watermark its rows are still needed; None: nothing bounds them.
+    direct: no operator below it holds rows back. placed: the column that Spark lets go of its rows by is the one with
+        its watermark; False also where the condition compares that with a column of the other side's without one.
+    """
+
+    sources: tuple[str, ...]
+    delay: int | None
+    behind: int | None
+    direct: bool = True
+    placed: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamJoin:
+    """A join of two streams.
+
+    windows: it is on event-time windows, whose end stands for the row's time. by_key: a column with a watermark is
+    among those that have to be equal, and Spark lets go of both sides' rows by it.
+    """
+
+    kind: JoinKind
+    left: JoinSide
+    right: JoinSide
+    windows: bool = False
+    by_key: bool = False
+
+
+def stream_joins(spark: SparkSession, optimised: Any) -> tuple[StreamJoin, ...]:
+    """The joins of two streams in an optimised plan, the outermost first.
+
+    The analysed plan would not do: Spark makes a WHERE part of a join's condition before it looks for bounds there.
+    """
+    return tuple(_stream_join(jvm_of(spark), node) for node in nodes(optimised) if joins_streams(node))
+
+
+def _stream_join(jvm: Any, join: Any) -> StreamJoin:
+    kind = str(join.joinType().sql()).lower()
+    sides = (join.left(), join.right())
+    by_key = bool(jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join))
+    event_times = [marked(sequence(side.output())) for side in sides]
+    keys = _marked_keys(jvm, join) if by_key else (True, True)
+    left, right = (
+        JoinSide(
+            sources=source_names(side),
+            delay=max(_delays(side), default=None),
+            behind=0 if by_key else _behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
+            direct=not any(_holds_back(node) for node in nodes(side)),
+            placed=keys[index] if by_key else _is_bounded_by(jvm, join, event_times[index], side, other),
+        )
+        for index, (side, other) in enumerate((sides, sides[::-1]))
+    )
+    windows = by_key and any(attribute.dataType().typeName() == "struct" for each in event_times for attribute in each)
+    return StreamJoin(
+        kind=next((each for each in KINDS if each == kind), "other"),
+        left=left,
+        right=right,
+        windows=windows,
+        by_key=by_key,
+    )
+
+
+def _marked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
+    """Whether the columns that Spark lets go of rows by have a watermark: the first pair of equal ones where one has.
+
+    As StreamingSymmetricHashJoinHelper.findJoinKeyOrdinalForWatermark picks it, a left column before a right one.
+    """
+    found = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join).get()
+    pairs = [
+        (has_event_time(left), has_event_time(right))
+        for left, right in zip(sequence(found._2()), sequence(found._3()), strict=True)
+    ]
+    return next((pair for pair in pairs if pair[0]), next(pair for pair in pairs if any(pair)))
+
+
+def _is_bounded_by(jvm: Any, join: Any, event_times: Sequence[Any], side: Any, other: Any) -> bool:
+    """Whether the bound of `side` is one of its watermarked column, which Spark compares with it in any case."""
+    if not event_times or _behind(jvm, join, side.outputSet(), other) is None:
+        return True
+    own = jvm.org.apache.spark.sql.catalyst.expressions.AttributeSet.apply(event_times[0])
+    return _behind(jvm, join, own, other) is not None
+
+
+def _behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
+    """How far behind the watermark Spark keeps rows by `attributes`, by its own solution of the join's condition."""
+    solved = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.getStateValueWatermark(
+        attributes, other.outputSet(), join.condition(), jvm.scala.Option.apply(jvm.java.lang.Long(_PROBE_MS))
+    )
+    if not solved.isDefined():
+        return None
+    behind = _PROBE_MS - int(solved.get())
+    # Where the bound itself still matches, Spark's answer is a millisecond earlier.
+    return behind - 1 if behind % 10 == 1 else behind
+
+
+def _delays(side: Any) -> list[int]:
+    found = []
+    for node in nodes(side):
+        if node.nodeName() == "EventTimeWatermark":
+            found += [int(attribute.metadata().getLong(WATERMARK_KEY)) for attribute in marked(sequence(node.output()))]
+    return found
+
+
+def _holds_back(node: Any) -> bool:
+    return bool(node.isStreaming()) and (joins_streams(node) or any(each in str(node.nodeName()) for each in _STATEFUL))
+
+
+def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Exception | None:
+    """What Spark would raise when `frame` is started in the output mode `mode`; None: it would start."""
+    sql = jvm_of(frame.sparkSession).org.apache.spark.sql
+    output_mode = getattr(sql.streaming.OutputMode, mode.capitalize())()
+    checker = sql.catalyst.analysis.UnsupportedOperationChecker
+    check = checker.checkForContinuous if continuous else checker.checkForStreaming
+    try:
+        check(analysed_plan(frame), output_mode)
+    except Exception as error:
+        return error
+    return None
+
+
+def stream_operations(frame: DataFrame) -> tuple[Operation, ...]:
+    """Which of them the analysed plan of `frame` has on streams, from the result downwards, each kind once."""
+    found = (_operation(node) for node in nodes(analysed_plan(frame)) if node.isStreaming())
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def _operation(node: Any) -> Operation | None:
+    kind = str(node.nodeName())
+    if kind == "GlobalLimit":
+        return "limit of sorted rows" if _sorted(node) else "limit"
+    if kind == "Aggregate" and any(_GROUPING_ID in str(each) for each in sequence(node.groupingExpressions())):
+        return "grouping sets"
+    if kind == "Distinct" or kind.startswith(("Except", "Intersect")):
+        return "set of rows"
+    if kind == "Deduplicate" and keeps_whole_rows(node):
+        return "deduplication by all columns"
+    return "join of streams" if joins_streams(node) else None
+
+
+def _sorted(limit: Any) -> bool:
+    """Whether the rows that are limited come out of a sort."""
+    node = limit.child()
+    while node.nodeName() in _ORDER_KEPT:
+        node = node.child()
+    return bool(node.nodeName() == "Sort")
