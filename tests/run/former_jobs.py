@@ -40,6 +40,7 @@ NAMED = {
     "spark.sql.streaming.stateStore.providerClass": f"{STORES}RocksDBStateStoreProvider",
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
 }
 PIPELINE = """
 import headrace as hr

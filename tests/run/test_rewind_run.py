@@ -86,6 +86,7 @@ def land(root: Path, number: int) -> None:
 
 @pytest.mark.spark
 @pytest.mark.capability("REC-09")
+@pytest.mark.usefixtures("checkpoint_format")
 def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"
     for number in range(FILES):

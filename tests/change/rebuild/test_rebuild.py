@@ -213,6 +213,7 @@ def {query}({source}):
 
 
 @pytest.mark.capability("REC-08")
+@pytest.mark.usefixtures("checkpoint_format")
 def test_a_change_that_needs_a_rebuild_may_come_with_new_names(spark: SparkSession, tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", "", batches=[[{"name": "a", "amount": 1}], [{"name": "a", "amount": 5}]])
     none = {"from_source": "", "from_table": "", "from_query": ""}
