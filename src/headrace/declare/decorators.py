@@ -23,7 +23,7 @@ from headrace.errors import Finding, Where, nearest
 from headrace.model import TRIGGERS, AvailableNow, Continuous, Default, Duration, Every, Once, RealTime, Trigger
 from headrace.model.project import ON_CHANGE, OnChange
 from headrace.model.trigger import EXAMPLE, Restart, restart_of
-from headrace.units import size_bytes
+from headrace.units import parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +32,8 @@ Body = Callable[..., Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 Rows = TypeVar("Rows", bound="DataFrame")
+Read = TypeVar("Read")
+_TRIGGER = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes') or available_now"
 available_now = AvailableNow()
 once = Once()
 WORDS: dict[str, Trigger] = {"default": Default(), "available-now": available_now, "once": once}
@@ -112,11 +114,17 @@ def _query(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
             mode=mode if mode in OUTPUT_MODES else "append",
-            trigger=_trigger(trigger, whose, where),
+            trigger=_read(trigger, _trigger, whose, _TRIGGER, where) or Default(),
             on_change="forward" if on_change == "forward" else "refuse",
             renamed_from=former_names(renamed_from, whose, where),
             restart=_restart(restart, whose, where),
-            state_budget_bytes=_budget(state_budget, whose, where),
+            state_budget_bytes=_read(
+                state_budget,
+                lambda size: parse_size(str(size)),
+                f"{whose}, state_budget",
+                "write for example state_budget='2g'",
+                where,
+            ),
         )
 
     return declare if function is None else declare(function)
@@ -196,28 +204,21 @@ def _restart(given: Any, whose: str, where: Where) -> Restart | None:
     return policy
 
 
-def _budget(given: Any, whose: str, where: Where) -> int | None:
-    found = None if given is None else size_bytes(str(given))
-    if given is not None and found is None:
-        what = f"{whose}, state_budget: '{given}' is no size"
-        report(Finding(code="HR104", what=what, fix="write for example state_budget='2g'", where=where))
-    return found
+def _read(given: Any, parse: Callable[[Any], Read], whose: str, fix: str, where: Where) -> Read | None:
+    """What `parse` makes of an argument; what it raises as ValueError is reported."""
+    try:
+        return None if given is None else parse(given)
+    except ValueError as error:
+        report(Finding(code="HR104", what=f"{whose}: {error}", fix=fix, where=where))
+        return None
 
 
-def _trigger(given: Any, whose: str, where: Where) -> Trigger:
-    if given is None:
-        return Default()
+def _trigger(given: Any) -> Trigger:
     if isinstance(given, TRIGGERS):
         return given
-    what = "a trigger is neither a text nor made by every()"
-    if isinstance(given, str):
-        try:
-            return parse_trigger(given)
-        except ValueError as error:
-            what = str(error)
-    fix = "write every('5 seconds'), continuous('1 second'), real_time('5 minutes') or available_now"
-    report(Finding(code="HR104", what=f"{whose}: {what}", fix=fix, where=where))
-    return Default()
+    if not isinstance(given, str):
+        raise ValueError("a trigger is neither a text nor made by every()")
+    return parse_trigger(given)
 
 
 def parse_trigger(text: str) -> Trigger:
@@ -301,24 +302,18 @@ def _table(
     def declare(body: Body) -> DeclaredTable[..., Any]:
         common = _common(body, name, frame)
         whose = f"{'broadcast' if broadcast else 'table'} '{common['name']}'"
-        return DeclaredTable(**common, refresh=_refresh(refresh, whose, common["where"]), broadcast=broadcast)
+        length = _read(refresh, _refresh, whose, "write refresh=every('10 minutes')", common["where"])
+        return DeclaredTable(**common, refresh=length, broadcast=broadcast)
 
     return declare if function is None else declare(function)
 
 
-def _refresh(given: Any, whose: str, where: Where) -> Duration | None:
-    if given is None:
-        return None
+def _refresh(given: Any) -> Duration:
     if isinstance(given, Every):
         return given.interval
-    what = "its refresh is neither a text nor made by every()"
-    if isinstance(given, str):
-        try:
-            return Duration.parse(given)
-        except ValueError as error:
-            what = str(error)
-    report(Finding(code="HR104", what=f"{whose}: {what}", fix="write refresh=every('10 minutes')", where=where))
-    return None
+    if not isinstance(given, str):
+        raise ValueError("its refresh is neither a text nor made by every()")
+    return Duration.parse(given)
 
 
 def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> DeclaredCounter:

@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol, TypeAlias
 
 from headrace.contract import BatchRecord
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
-from headrace.errors import Finding, HeadraceError, Where, reason
+from headrace.errors import Finding, HeadraceError, reason
 from headrace.spark.jvm.gateway import kill_all
 
 SETTINGS = "demo.json"
@@ -207,7 +207,7 @@ class _Show:
             for line in child.said():
                 self.tally.take(line)
                 if line.get("event") == "error":
-                    raise HeadraceError([_finding(plain) for plain in line["findings"]])
+                    raise HeadraceError([Finding.from_dict(plain) for plain in line["findings"]])
 
     def _watch(self, driver: Child, *, until: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.pace.patience
@@ -218,10 +218,6 @@ class _Show:
                 self._see()
                 raise HeadraceError(_lost(driver, self.pace.patience))
             time.sleep(0.1)
-
-
-def _finding(plain: Mapping[str, Any]) -> Finding:
-    return Finding(**{**plain, "where": Where(**plain["where"])})
 
 
 def _until_next_batch(last: BatchRecord | None) -> float:

@@ -140,11 +140,15 @@ def state_store(
     """
     given = {**_read(project, "state_store", reading), **_read(target, f"{whose}, state_store", reading)}
     settings = {OPTIONS[name].spark_key: value for name, (value, _) in given.items()}
-    if settings.get(PROVIDER_KEY) == PROVIDERS["hdfs"]:
-        _only_rocksdb(given, reading)
-    _without_effect(given, reading)
     plain = {key.lower() for key in spark}
     for name, (_, where) in given.items():
+        switch = OPTIONS[name].needs
+        if settings.get(PROVIDER_KEY) == PROVIDERS["hdfs"] and OPTIONS[name].is_of_rocksdb:
+            what = f"state_store: {name} is an option of RocksDB, and the provider is hdfs"
+            reading.fault("HR286", what, "remove it, or write provider: rocksdb", where)
+        if switch is not None and given.get(switch, ("false", where))[0] != "true":
+            what = f"state_store: {name} has no effect without {switch}"
+            reading.fault("HR286", what, f"add {switch}: true, or remove it", where)
         if OPTIONS[name].spark_key.lower() in plain:
             what = f"state_store: {name} and spark: {OPTIONS[name].spark_key} set the same"
             reading.fault("HR286", what, "keep one of the two", where)
@@ -164,21 +168,6 @@ def _read(entry: DocumentEntry | None, whose: str, reading: DocumentReading) -> 
         else:
             given[name] = (value, each.where)
     return given
-
-
-def _only_rocksdb(given: Given, reading: DocumentReading) -> None:
-    for name, (_, where) in given.items():
-        if OPTIONS[name].is_of_rocksdb:
-            what = f"state_store: {name} is an option of RocksDB, and the provider is hdfs"
-            reading.fault("HR286", what, "remove it, or write provider: rocksdb", where)
-
-
-def _without_effect(given: Given, reading: DocumentReading) -> None:
-    for name, (_, where) in given.items():
-        switch = OPTIONS[name].needs
-        if switch is not None and given.get(switch, ("false", where))[0] != "true":
-            what = f"state_store: {name} has no effect without {switch}"
-            reading.fault("HR286", what, f"add {switch}: true, or remove it", where)
 
 
 def operations(

@@ -38,6 +38,7 @@ from headrace.ui.verifying import AlreadyRunning, Verifying, Work
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
 MOST = {"limit": PAGE_MOST, "points": POINTS_MOST, "count": EVENTS_MOST, "rows": ROWS_MOST}
 _LARGEST = 2**53
+BODY_BYTES = 20_000
 
 
 class Answers:
@@ -120,7 +121,7 @@ class Answers:
         """What changed: the versions of its code, settings and plan that ran, the newest first."""
         query = self._asked(request)
         with self._history() as history:
-            newest = next((run["generation"] for run in runs_of(history, query.name, 1)), 1) if history else 1
+            newest = _newest_generation(history, query)
         return self._json({"versions": versions(self._project.storage, query.name, newest)})
 
     def ledger(self, request: Request) -> Response:
@@ -178,7 +179,7 @@ class Answers:
 
     def _plan(self, query: Query, history: History | None) -> str | None:
         """The plans that the newest start has noted."""
-        newest = next((run["generation"] for run in runs_of(history, query.name, 1)), 1) if history else 1
+        newest = _newest_generation(history, query)
         try:
             return QueryLayout(self._project.storage, query.name, newest).plan.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -244,8 +245,7 @@ class Answers:
         return self._project.queries[name]
 
     def _generation(self, request: Request, history: History, query: Query) -> int:
-        newest = next((run["generation"] for run in runs_of(history, query.name, 1)), 1)
-        return whole_number(request, "generation", newest, least=1, most=_LARGEST)
+        return whole_number(request, "generation", _newest_generation(history, query), least=1, most=_LARGEST)
 
     @contextmanager
     def _history(self) -> Iterator[History | None]:
@@ -296,7 +296,8 @@ class Answers:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-BODY_BYTES = 20_000
+def _newest_generation(history: History | None, query: Query) -> int:
+    return next((int(run["generation"]) for run in runs_of(history, query.name, 1)), 1) if history else 1
 
 
 class WrongRequest(ValueError):
