@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint import archive as open_part
-from headrace.checkpoint import segments as closed_part
-from headrace.checkpoint.segments import Segment, segments
+from headrace.checkpoint import archive as module
+from headrace.checkpoint.archive import Segment, segments
 from headrace.errors import CheckpointError
 from tests.checkpoint.test_archive import put
 
@@ -21,8 +20,8 @@ OPEN, KEPT = 12, 7
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_part, "OPEN_LINES", OPEN)
-    monkeypatch.setattr(closed_part, "KEPT_OPEN", KEPT)
+    monkeypatch.setattr(module, "OPEN_LINES", OPEN)
+    monkeypatch.setattr(module, "KEPT_OPEN", KEPT)
 
 
 @pytest.fixture
@@ -118,7 +117,7 @@ def test_a_crash_between_any_two_steps_of_closing_loses_nothing(
     run(checkpoint, archive, range(OPEN - 1))
     for step in ("publish", "replace_file"):
         with monkeypatch.context() as patched:
-            patched.setattr(closed_part, step, kill)
+            patched.setattr(module, step, kill)
             put(checkpoint.root, archive.entries().__len__())
             with pytest.raises(Killed):
                 archive.catch_up(checkpoint)
@@ -134,7 +133,7 @@ def test_a_long_archive_of_an_earlier_version_is_closed_at_the_first_start(
     checkpoint: Checkpoint, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(open_part, "OPEN_LINES", 1_000)
+        patched.setattr(module, "OPEN_LINES", 1_000)
         run(checkpoint, archive, range(26))
     before = archive.entries()
     with archive.path.open("ab") as file:

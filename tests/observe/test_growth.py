@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.segments import KEPT_OPEN, OPEN_LINES
+from headrace.checkpoint.archive import KEPT_OPEN, OPEN_LINES
 from headrace.contract import BatchRecord
 from headrace.model.operations import Log
 from headrace.observe.history import History, store

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import requests
 
+from headrace.checkpoint.archive import close, segments
 from headrace.checkpoint.logs import numbered
-from headrace.checkpoint.segments import close, segments
 from headrace.errors import PlatformError
 from headrace.queries import lease
 from headrace.storage import hdfs, json_lines, remote

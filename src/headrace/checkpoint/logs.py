@@ -9,6 +9,7 @@ from headrace.storage import durable
 from headrace.storage.durable import names_in
 
 COMPACT = ".compact"
+RESTORE = "restore it from a backup, or reset the query (headrace reset QUERY)"
 
 
 def numbered(folder: Path) -> dict[int, Path]:
@@ -22,19 +23,29 @@ def numbered(folder: Path) -> dict[int, Path]:
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as error:
-        raise CheckpointError(
-            Finding(
-                code="HR540",
-                where=Where(file=str(folder)),
-                what=f"the directory cannot be read: {error.strerror}",
-                fix="give the user that runs the query the right to read and write the storage directory",
-            )
-        ) from error
+        raise CheckpointError(unreadable(folder, error)) from error
     for name in sorted(names):
         number = name.removesuffix(COMPACT)
         if number.isascii() and number.isdigit():
             found[int(number)] = folder / name
     return dict(sorted(found.items()))
+
+
+def unreadable(place: Path, error: OSError) -> Finding:
+    """That the system does not let a part of the checkpoint be read."""
+    return Finding(
+        code="HR540",
+        where=Where(file=str(place)),
+        what=f"the directory cannot be read: {error.strerror}",
+        fix="give the user that runs the query the right to read and write the storage directory",
+    )
+
+
+def lacking(log: Path, number: int, more: int = 0) -> Finding:
+    """That the log of a source has a gap."""
+    others = f" and {more} more" if more else ""
+    what = f"the log of source '{log.name}' lacks entry {number}{others}: Spark cannot know which files it has read"
+    return Finding(code="HR509", where=Where(file=str(log / str(number))), what=what, fix=RESTORE)
 
 
 def text_of(file: Path) -> str | None:
@@ -82,7 +93,7 @@ def broken(file: Path, why: str) -> CheckpointError:
     elif folder == "commits":
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
-        fix = "restore it from a backup, or reset the query (headrace reset QUERY)"
+        fix = RESTORE
     return CheckpointError(
         Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
     )

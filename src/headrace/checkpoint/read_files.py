@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.segments import damaged, lines_of
+from headrace.checkpoint.archive import damaged, lines_of
 from headrace.storage import json_lines
 from headrace.storage.remote import RemotePath
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.logs import broken, replace_file
+from headrace.checkpoint.logs import RESTORE, broken, replace_file
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable, json_lines
 from headrace.storage.private import writing_to
@@ -86,7 +86,7 @@ class Repartitions:
                 code="HR503",
                 where=Where(file=str(self.path), line=line),
                 what=f"the record of changed state partitions cannot be read: {reason(error)}",
-                fix="restore it from a backup, or reset the query (headrace reset QUERY)",
+                fix=RESTORE,
             )
         )
 

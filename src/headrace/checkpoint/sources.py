@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.checkpoint.logs import COMPACT, body, broken, numbered, replace_file, text_of
-from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.checkpoint.logs import COMPACT, body, broken, lacking, numbered, replace_file, text_of
+from headrace.errors import CheckpointError, reason
 from headrace.storage import durable
 
 FILE = "headrace_sources.json"
@@ -140,15 +140,7 @@ def _entry(folder: Path, number: int) -> LogEntry:
     later = [file for other, file in numbered(folder).items() if other > number and file.name.endswith(COMPACT)]
     found = _compacted(later[0], number) if later else ()
     if not found:
-        raise CheckpointError(
-            Finding(
-                code="HR509",
-                where=Where(file=str(folder)),
-                what=f"the log of source '{folder.name}' lacks entry {number}",
-                fix="restore the file from a backup, or reset the query (headrace reset QUERY): Spark cannot tell "
-                "which files it read",
-            )
-        )
+        raise CheckpointError(lacking(folder, number))
     return LogEntry(lines=found)
 
 

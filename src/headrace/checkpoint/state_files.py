@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import checksum_of, numbered, text_of
+from headrace.checkpoint.logs import RESTORE, checksum_of, numbered, text_of
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage.remote import RemotePath
 
@@ -277,20 +277,19 @@ def stores_in(
 def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, StateStoreFiles]]) -> str:
     if bad.without:
         return f"delete it and .{bad.file.name}.crc beside it: the files before and after it hold the same state"
-    anew = "restore it from a backup, or reset the query (headrace reset QUERY)"
     # Made again from the state before, the newest committed batch writes the same state once more.
     again = committed is not None and version == committed + 1
     if again and version > 1 and all(store.bad(version - 1) is None for _, store in stores):
         return (
             f"delete commits/{committed} and commits/.{committed}.crc in the checkpoint: the next start makes batch "
-            f"{committed} again from the state before it, and an exactly-once sink skips its rows; or {anew}"
+            f"{committed} again from the state before it, and an exactly-once sink skips its rows; or {RESTORE}"
         )
     if again and version == 1:
         return (
             f"delete commits/0, commits/.0.crc and the directory state in the checkpoint: the next start makes batch 0 "
-            f"again, and an exactly-once sink skips its rows; or {anew}"
+            f"again, and an exactly-once sink skips its rows; or {RESTORE}"
         )
-    return anew
+    return RESTORE
 
 
 def _id_of(file: Path) -> str | None:
@@ -323,7 +322,7 @@ def _schemas(folder: Path) -> Iterator[Finding]:
                 code="HR516",
                 where=Where(file=str(file)),
                 what=f"the schema of the state of operator {folder.name} is unusable: {fault}",
-                fix="restore it from a backup, or reset the query (headrace reset QUERY)",
+                fix=RESTORE,
             )
 
 
@@ -333,5 +332,5 @@ def _metadata_missing(folder: Path) -> Finding:
         where=Where(file=str(folder / "_metadata" / "metadata")),
         what=f"the description of state operator {folder.name} is missing, so that it is not known how many "
         "partitions its state has",
-        fix="restore the file from a backup, or reset the query (headrace reset QUERY)",
+        fix=RESTORE,
     )

@@ -21,9 +21,9 @@ from headrace.errors import Finding, ProjectError
 class OptionError:
     """A fault of a connector's options; the caller adds where it was declared and whose it is."""
 
-    code: str
     what: str
     fix: str = ""
+    code: str = "HR113"
     severity: Literal["error", "warning", "note"] = "error"
 
 

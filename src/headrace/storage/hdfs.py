@@ -16,7 +16,7 @@ import requests
 from fsspec.implementations.webhdfs import WebHDFS
 
 from headrace.findings import OF_HDFS
-from headrace.storage.store import Store, StoreEntry, refused, silent
+from headrace.storage.store import Store, StoreEntry, first_line, reason_of, refused, silent
 
 WEB_PORT = 9870
 # Hadoop's own name of the setting that says where WebHDFS answers.
@@ -135,9 +135,9 @@ class Hdfs(Store):
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path) from None
         except PermissionError as error:
-            raise refused(self.url, _first_line(error)) from error
+            raise refused(self.url, first_line(error)) from error
         except (RuntimeError, ValueError) as error:
-            said = _first_line(error)
+            said = first_line(error)
             if "already exists" in said or "FileAlreadyExists" in said:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + path) from None
             if any(words in said for words in OF_HDFS):
@@ -146,7 +146,7 @@ class Hdfs(Store):
 
     def _pause(self, error: requests.RequestException, last: bool, seconds: float) -> None:
         if last:
-            raise silent(f"{self.url} (by WebHDFS at {self.web_address})", _reason(error)) from error
+            raise silent(f"{self.url} (by WebHDFS at {self.web_address})", reason_of(error)) from error
         time.sleep(seconds)
 
 
@@ -191,22 +191,3 @@ def _remote_reason(answer: Any) -> str:
         return str(answer.json()["RemoteException"]["message"]).splitlines()[0]
     except (ValueError, KeyError, TypeError, IndexError):
         return f"HTTP status {answer.status_code}"
-
-
-def _reason(error: requests.RequestException) -> str:
-    if isinstance(error, requests.Timeout):
-        return "it does not answer in time"
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, OSError) and inner.strerror:
-            return inner.strerror
-        reason = getattr(inner, "reason", None)
-        inner = reason if isinstance(reason, BaseException) else inner.__cause__ or inner.__context__
-    text = str(error)
-    if "Name or service not known" in text or "resolve" in text:
-        return "no such host is known"
-    return "connection refused" if "refused" in text else _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -18,7 +18,7 @@ from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
 from headrace.errors import Finding, HeadraceError, PlatformError
-from headrace.storage.store import Store, StoreEntry, refused, silent
+from headrace.storage.store import Store, StoreEntry, first_line, reason_of, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
 _SETTING = "spark.hadoop.fs.s3a."
@@ -294,14 +294,14 @@ def unanswered(where: str, error: BaseException) -> Exception:
     if isinstance(error, NoCredentialsError):
         return refused(where, "no credentials are found where AWS's tools look for them")
     if isinstance(error, BotoCoreError) and not isinstance(error, HTTPClientError | EndpointError):
-        return refused(where, _first_line(error))
-    return silent(where, _reason(error))
+        return refused(where, first_line(error))
+    return silent(where, reason_of(error))
 
 
 def answered(url: str, where: str, key: str, error: ClientError) -> Exception:
     """What is raised for an answer that says no."""
     told = error.response["Error"]
-    code, said = str(told.get("Code", "")), str(told.get("Message") or _first_line(error)).strip().splitlines()[0]
+    code, said = str(told.get("Code", "")), str(told.get("Message") or first_line(error)).strip().splitlines()[0]
     status = int(error.response["ResponseMetadata"]["HTTPStatusCode"])
     if code == "NoSuchBucket":
         return no_such_bucket(url, where)
@@ -338,21 +338,3 @@ def not_conditional(url: str, why: str) -> HeadraceError:
             fix="name a store with conditional puts (If-None-Match), a path on hdfs://, or a mounted directory",
         )
     )
-
-
-def _reason(error: BaseException) -> str:
-    kind = type(error).__name__
-    if "Timeout" in kind:
-        return "it does not answer in time"
-    text = _first_line(error)
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, OSError) and inner.errno and inner.errno > 0:
-            return os.strerror(inner.errno)
-        told = getattr(inner, "kwargs", {}).get("error")
-        inner = told if isinstance(told, BaseException) else inner.__cause__ or inner.__context__
-    return text
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

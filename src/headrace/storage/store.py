@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -147,6 +148,25 @@ def refused(url: str, why: str) -> HeadraceError:
             fix="give the user that runs Headrace the right to read and write there, or renew its credentials",
         )
     )
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a store does not answer: the fault of the system that lies in the client's error, or its first line."""
+    if "Timeout" in type(error).__name__:
+        return "it does not answer in time"
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.errno and inner.strerror:
+            return os.strerror(inner.errno) if inner.errno > 0 else inner.strerror
+        # Of urllib3 and of botocore.
+        nested = getattr(inner, "reason", None) or getattr(inner, "kwargs", {}).get("error")
+        inner = nested if isinstance(nested, BaseException) else inner.__cause__ or inner.__context__
+    return first_line(error)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _key(scheme: str, authority: str) -> str:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
+from headrace.connectors.exactly_once import TextLedger
 from headrace.connectors.kafka.sink import KafkaSink
-from headrace.contract import OutputMode, Sink
+from headrace.connectors.kafka.source import Kafka
+from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import Word
 from tests.connectors.test_triggers import Suite
@@ -135,3 +137,13 @@ def test_a_result_that_is_no_message_is_refused_before_start(
     assert whose == "the sink of query 'out'"
     assert said.format(topic=topic) in f"{outcome.finding.code}: {what}"
     assert kafka.read(topic) == []
+
+
+@pytest.mark.plain
+def test_findings_speak_of_messages_and_topics(tmp_path: Path) -> None:
+    assert Kafka(bootstrap_servers="h:1", subscribe="t").again.startswith(
+        "correct them and send them to the topic again"
+    )
+    context = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path)
+    lacking = TextLedger.lacking(context, "alerts", kind="topic")
+    assert (lacking.code, lacking.what) == ("HR402", "topic 'alerts' holds no result of query 'q'")

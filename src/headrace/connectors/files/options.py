@@ -83,16 +83,15 @@ class FilesOptions:
 
 
 def _wrong(what: str, fix: str) -> OptionError:
-    return OptionError(code="HR113", what=what, fix=fix)
+    return OptionError(what=what, fix=fix)
 
 
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
     if source.format not in FORMATS:
         what = f"'{source.format}' is no format of the file source"
-        yield OptionError(code="HR113", what=what, fix=nearest(source.format, FORMATS))
+        yield OptionError(what=what, fix=nearest(source.format, FORMATS))
     elif source.schema is None and not source.infer_schema and source.format != "text":
         yield OptionError(
-            code="HR113",
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
         )
@@ -100,7 +99,6 @@ def _schema(source: FilesOptions) -> Iterator[OptionError]:
         yield from ddl.problems(source.schema)
     if source.schema is not None and source.infer_schema:
         yield OptionError(
-            code="HR113",
             what="infer_schema has no effect, because a schema is given",
             fix="leave out one of the two",
             severity="warning",
@@ -131,7 +129,6 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
         yield _wrong(f"max_file_age '{source.max_file_age}' is not a length of time", "write for example 7d or 12h")
     if source.latest_first and source.limits():
         yield OptionError(
-            code="HR113",
             what="max_file_age is ignored by Spark, because latest_first is used with a rate limit",
             fix="leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited",
             severity="warning",
@@ -145,7 +142,6 @@ def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
     if source.clean_source != "archive":
         if archive is not None:
             yield OptionError(
-                code="HR113",
                 what="source_archive_dir has no effect without clean_source: archive",
                 fix="add clean_source: archive, or leave out source_archive_dir",
                 severity="warning",
@@ -156,13 +152,11 @@ def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
         urlsplit(source.path)[:2] != urlsplit(archive)[:2]
     ):
         yield OptionError(
-            code="HR113",
             what=f"the archive '{archive}' is not on the file system of '{source.path}'",
             fix="choose a directory on the same file system",
         )
     elif file_paths.would_match(source.path, archive):
         yield OptionError(
-            code="HR113",
             what=f"files archived in '{archive}' would match '{source.path}' and be read again",
             fix="choose an archive directory beside the source's path, neither in it nor above it",
         )

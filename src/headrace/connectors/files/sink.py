@@ -75,13 +75,13 @@ class FileSink(Sink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the file sink"
-            yield OptionError(code="HR113", what=what, fix=nearest(self.format, FORMATS))
+            yield OptionError(what=what, fix=nearest(self.format, FORMATS))
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
-            yield OptionError(code="HR113", what=what, fix="name a directory that is the sink's alone")
+            yield OptionError(what=what, fix="name a directory that is the sink's alone")
         if self.retention is not None and not (spark_milliseconds(self.retention) or 0) > 0:
             what = f"retention '{self.retention}' is not a length of time"
-            yield OptionError(code="HR113", what=what, fix="write for example 30d or 12h")
+            yield OptionError(what=what, fix="write for example 30d or 12h")
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from uuid import uuid4
 
 from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
@@ -124,7 +125,7 @@ class Files(FilesOptions, Source):
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
         if self.on_bad_row == "quarantine":
-            return self._set_aside(frame, schema, _unique_metric(), besides=(batch_column,))
+            return self._set_aside(frame, schema, bad_rows_metric(uuid4().hex), besides=(batch_column,))
 
         def converted() -> list[Column]:
             return [value.alias(name) for name, value in self._values(frame, schema).items()]
@@ -144,7 +145,7 @@ class Files(FilesOptions, Source):
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file")
         besides = ("batch", "file")
-        judged = frame.observe(_unique_metric(), *self._counts(frame, schema, besides))
+        judged = frame.observe(bad_rows_metric(uuid4().hex), *self._counts(frame, schema, besides))
         columns = F.struct(*[F.col(f"`{name}`") for name in frame.columns if name not in (CORRUPT_RECORD, *besides)])
         record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
         return judged.where(self._is_bad(frame, schema)).select("file", record.alias("record"), "batch")
@@ -365,10 +366,3 @@ class Files(FilesOptions, Source):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
             raise SourceError(Finding(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix))
-
-
-def _unique_metric() -> str:
-    """A name for a metric that nobody listens to; it must differ from every other in the same plan."""
-    from uuid import uuid4
-
-    return f"headrace_read_{uuid4().hex}"

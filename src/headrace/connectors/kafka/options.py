@@ -67,35 +67,33 @@ class KafkaOptions:
         named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(self, name) is not None]
         if len(named) != 1:
             what = f"{' and '.join(named)} are both given" if named else "no topic is named"
-            yield OptionError(code="HR113", what=what, fix="give one of subscribe, subscribe_pattern and assign")
+            yield OptionError(what=what, fix="give one of subscribe, subscribe_pattern and assign")
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield OptionError(code="HR113", what=wrong, fix=SERVERS_FIX)
+            yield OptionError(what=wrong, fix=SERVERS_FIX)
         for name in self.topics():
             if (wrong := topic_fault(name)) is not None:
-                yield OptionError(code="HR113", what=wrong, fix="correct the topic's name; several are a list: [a, b]")
+                yield OptionError(what=wrong, fix="correct the topic's name; several are a list: [a, b]")
         for name, numbers in (self.assign or {}).items():
             if not numbers or min(numbers) < 0:
                 wrong = f"the partition {min(numbers)}" if numbers else "no partition"
                 said, fix = f"assign names {wrong} of topic '{name}'", "number partitions from 0: {topic: [0, 1]}"
-                yield OptionError(code="HR113", what=said, fix=fix)
+                yield OptionError(what=said, fix=fix)
         delay = self.max_trigger_delay
         if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
-            yield OptionError(
-                code="HR113", what=f"max_trigger_delay '{delay}' is not a length of time", fix="write for example 15m"
-            )
+            yield OptionError(what=f"max_trigger_delay '{delay}' is not a length of time", fix="write for example 15m")
         yield from _values(self)
         yield from _offsets(self)
         for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
             value = getattr(self, name)
             if isinstance(value, int) and value <= 0:
-                yield OptionError(code="HR113", what=f"{name} is {value}", fix=f"give {name} a number above 0")
+                yield OptionError(what=f"{name} is {value}", fix=f"give {name} a number above 0")
         for name in self.options:
             own = _OWN.get(name.lower())
             if own is not None:
                 fix = f"give it as {own}" if own else "leave it out: a stream has no end"
-                yield OptionError(code="HR113", what=f"options holds '{name}', which Headrace sets itself", fix=fix)
+                yield OptionError(what=f"options holds '{name}', which Headrace sets itself", fix=fix)
             elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
-                yield OptionError(code="HR113", what=f"options holds '{name}', which Spark refuses", fix="leave it out")
+                yield OptionError(what=f"options holds '{name}', which Spark refuses", fix="leave it out")
         if not self.fail_on_data_loss:
             yield OptionError(
                 code="HR337",
@@ -128,15 +126,10 @@ class KafkaOptions:
     def stream_options(self) -> dict[str, str]:
         """The options of Spark's streaming self."""
         found = {**self.reader_options(), **self._which()}
-        if isinstance(self.starting_offsets, str):
-            found["startingOffsets"] = self.starting_offsets
-        else:
-            found["startingOffsets"] = json.dumps(
-                {
-                    topic: {str(at): offset for at, offset in rest.items()}
-                    for topic, rest in self.starting_offsets.items()
-                }
-            )
+        given = self.starting_offsets
+        found["startingOffsets"] = (
+            given if isinstance(given, str) else json.dumps({topic: dict(rest) for topic, rest in given.items()})
+        )
         if self.starting_timestamp is not None:
             found["startingTimestamp"] = str(self.starting_timestamp)
         limit = self.max_offsets_per_trigger
@@ -161,25 +154,21 @@ class KafkaOptions:
 def _values(source: KafkaOptions) -> Iterator[OptionError]:
     if source.value in ("json", "avro") and source.schema is None:
         example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
-        yield OptionError(code="HR113", what=f"value is {source.value} and there is no schema", fix=f"give {example}")
+        yield OptionError(what=f"value is {source.value} and there is no schema", fix=f"give {example}")
     if source.value == "avro" and source.schema is not None:
         yield from _avro(source.schema)
     if source.value == "json" and source.schema is not None:
         yield from ddl.problems(source.schema)
     if source.value in ("raw", "text") and source.schema is not None:
-        yield OptionError(code="HR113", what=f"a schema has no meaning with value {source.value}", fix="leave it out")
+        yield OptionError(what=f"a schema has no meaning with value {source.value}", fix="leave it out")
     if source.value == "raw" and source.keep:
-        yield OptionError(
-            code="HR113", what="keep has no meaning with value raw", fix="leave it out: all columns are there"
-        )
+        yield OptionError(what="keep has no meaning with value raw", fix="leave it out: all columns are there")
     if source.value in ("raw", "text") and source.on_bad_row == "quarantine":
-        yield OptionError(
-            code="HR113", what=f"with value {source.value} every message fits", fix="leave on_bad_row out"
-        )
+        yield OptionError(what=f"with value {source.value} every message fits", fix="leave on_bad_row out")
     known = COLUMNS if source.include_headers else COLUMNS[:-1]
     for name in source.keep:
         if name not in known:
-            yield OptionError(code="HR113", what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
+            yield OptionError(what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
 
 
 def _is_avro(text: str) -> bool:
@@ -194,31 +183,27 @@ def _avro(schema: str) -> Iterator[OptionError]:
                 text = file.read()
         except (OSError, ValueError) as error:
             what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
-            yield OptionError(code="HR113", what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+            yield OptionError(what=what, fix="give schema the path of an .avsc file, or the JSON itself")
             return
     try:
         json.loads(text)
     except ValueError as error:
-        yield OptionError(
-            code="HR113", what=f"the Avro schema cannot be read: {reason(error)}", fix="correct it at that place"
-        )
+        yield OptionError(what=f"the Avro schema cannot be read: {reason(error)}", fix="correct it at that place")
 
 
 def _offsets(source: KafkaOptions) -> Iterator[OptionError]:
     given = source.starting_offsets
     if isinstance(given, str) and given not in ("latest", "earliest"):
         fix = "write earliest, latest, or {topic: {partition: offset}}"
-        yield OptionError(code="HR113", what=f"starting_offsets is '{given}'", fix=fix)
+        yield OptionError(what=f"starting_offsets is '{given}'", fix=fix)
     for topic in given if not isinstance(given, str) and source.subscribe_pattern is None else ():
         if topic not in source.topics():
             fix = nearest(topic, source.topics())
-            yield OptionError(code="HR113", what=f"starting_offsets names '{topic}', which is not read", fix=fix)
+            yield OptionError(what=f"starting_offsets names '{topic}', which is not read", fix=fix)
     if source.subscribe_pattern is not None:
         try:
             re.compile(source.subscribe_pattern)
         except re.error as error:
             yield OptionError(
-                code="HR113",
-                what=f"subscribe_pattern is no pattern: {error}",
-                fix="write a regular expression, as orders-.*",
+                what=f"subscribe_pattern is no pattern: {error}", fix="write a regular expression, as orders-.*"
             )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from pyspark.sql import DataFrame
 
-FileGroup: TypeAlias = tuple[str, int]
+Place: TypeAlias = tuple[str, int]
 ANSWER_SECONDS = 3.0
 # Of so many partitions at most the oldest message is read; of more it is not known.
 _PARTITIONS = 200
@@ -47,16 +47,16 @@ class PartitionSpan:
     end: int
 
 
-Ranges: TypeAlias = Mapping[FileGroup, Sequence[PartitionSpan]]
+Ranges: TypeAlias = Mapping[Place, Sequence[PartitionSpan]]
 
 
-def ranges(prefix: SourcePrefix) -> dict[FileGroup, list[PartitionSpan]]:
+def ranges(prefix: SourcePrefix) -> dict[Place, list[PartitionSpan]]:
     """What each batch took of each partition, in order; partitions of which nothing was taken are left out.
 
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
     before = beginning(prefix)
-    found: dict[FileGroup, list[PartitionSpan]] = {}
+    found: dict[Place, list[PartitionSpan]] = {}
     for batch in prefix.batches:
         if batch.end is None:
             continue
@@ -82,7 +82,7 @@ def mismatch(prefix: SourcePrefix, reads: Callable[[str, int], bool], topics: Se
     return f"it did not read topic '{unread[0]}', which the source names" if unread else ""
 
 
-def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:
+def require_kept(wanted: Ranges, earliest: Mapping[Place, int]) -> None:
     """Raise SourceError when messages of the prefix are gone."""
     gone = first_gone(wanted, earliest)
     if gone is not None:
@@ -90,7 +90,7 @@ def require_kept(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> None:
         raise SourceError(Finding(code="HR343", what=f"messages of {gone}", fix=fix))
 
 
-def first_gone(wanted: Ranges, earliest: Mapping[FileGroup, int]) -> str | None:
+def first_gone(wanted: Ranges, earliest: Mapping[Place, int]) -> str | None:
     """The first partition whose messages are not all there any more, in words; None: all are."""
     for (topic, partition), spans in wanted.items():
         first = earliest.get((topic, partition))
@@ -106,18 +106,18 @@ def waiting(end: str, latest: str) -> int:
     return sum(max(0, offset - taken.get(place, 0)) for place, offset in _parsed(latest).items())
 
 
-def beginning(prefix: SourcePrefix) -> dict[FileGroup, int]:
+def beginning(prefix: SourcePrefix) -> dict[Place, int]:
     """Where the first batch of the prefix began, as far as the source's log tells."""
     return _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
 
 
-def reached(prefix: SourcePrefix) -> dict[FileGroup, int] | None:
+def reached(prefix: SourcePrefix) -> dict[Place, int] | None:
     """How far `prefix` was read; None where its source has planned nothing yet."""
     end = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
     return _parsed(end) if end is not None else beginning(prefix) if prefix.log.get(0) else None
 
 
-def by_topic(offsets: Mapping[FileGroup, int]) -> dict[str, dict[int, int]]:
+def by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[int, int]]:
     """Offsets as the option `starting_offsets` takes them."""
     found: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -125,20 +125,14 @@ def by_topic(offsets: Mapping[FileGroup, int]) -> dict[str, dict[int, int]]:
     return found
 
 
-def partitions(wanted: Ranges) -> dict[str, list[int]]:
-    """The partitions of each topic."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(wanted):
-        found.setdefault(topic, []).append(partition)
-    return found
-
-
-def as_json(offsets: Mapping[FileGroup, int]) -> str:
-    """Offsets as Spark writes them."""
-    found: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(found)
+def span_options(first: Mapping[Place, int], last: Mapping[Place, int]) -> dict[str, str]:
+    """Spark's options for the messages from `first` to before `last`, which name the same partitions."""
+    named = {topic: list(offsets) for topic, offsets in by_topic(last).items()}
+    return {
+        "assign": json.dumps(named),
+        "startingOffsets": json.dumps(by_topic(first)),
+        "endingOffsets": json.dumps(by_topic(last)),
+    }
 
 
 def with_batch(frame: DataFrame, wanted: Ranges, column: str) -> DataFrame:
@@ -167,7 +161,7 @@ def with_batch(frame: DataFrame, wanted: Ranges, column: str) -> DataFrame:
     return frame.mapInArrow(number, schema)
 
 
-def _parsed(text: str) -> dict[FileGroup, int]:
+def _parsed(text: str) -> dict[Place, int]:
     return {
         (topic, int(partition)): int(offset)
         for topic, rest in json.loads(text).items()
@@ -176,7 +170,7 @@ def _parsed(text: str) -> dict[FileGroup, int]:
 
 
 def look(
-    servers: str, options: Mapping[str, str], position: Mapping[FileGroup, int], reads: Callable[[str, int], bool]
+    servers: str, options: Mapping[str, str], position: Mapping[Place, int], reads: Callable[[str, int], bool]
 ) -> Lag | None:
     """What lies after `position` in the partitions for which `reads` says yes; None: the broker does not answer.
 
@@ -201,8 +195,8 @@ def look(
 
 
 def _behind(
-    consumer: Consumer, position: Mapping[FileGroup, int], reads: Callable[[str, int], bool], until: float
-) -> tuple[dict[FileGroup, int], int]:
+    consumer: Consumer, position: Mapping[Place, int], reads: Callable[[str, int], bool], until: float
+) -> tuple[dict[Place, int], int]:
     """Where to go on in each partition that has more, and how many messages all of them have."""
     from confluent_kafka import TopicPartition
 
@@ -218,7 +212,7 @@ def _behind(
     return starts, count
 
 
-def _oldest_ms(consumer: Consumer, starts: Mapping[FileGroup, int], until: float) -> int | None:
+def _oldest_ms(consumer: Consumer, starts: Mapping[Place, int], until: float) -> int | None:
     """The least timestamp of the messages at these offsets; None: not known of all of them within the time."""
     from confluent_kafka import KafkaError, TopicPartition
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -47,8 +46,6 @@ BATCH = "__headrace_batch"
 
 
 _SILENT.addHandler(logging.NullHandler())
-
-
 _SILENT.propagate = False
 
 
@@ -91,11 +88,6 @@ def connected(settings: Mapping[str, Any], identity: str) -> Producer:
     found = Producer({"linger.ms": 20, "reconnect.backoff.max.ms": 1000, **settings, **fixed}, logger=_SILENT)
     found.init_transactions(ANSWER_SECONDS)
     return found
-
-
-def new_epoch() -> str:
-    """What tells one start of a driver from every other."""
-    return uuid.uuid4().hex
 
 
 def fault(error: Exception) -> KafkaError | None:
@@ -179,11 +171,6 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     columns = [name for name in rows.columns if name != BATCH]
     whole = F.max_by(F.struct(*[F.col(f"`{name}`") for name in columns]), F.col(BATCH)).alias("row")
     return rows.groupBy(*[F.col(f"`{name}`") for name in key]).agg(whole).select("row.*")
-
-
-def starting(begins: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """Where the messages up to `ends` begin; a partition that came later, at its first."""
-    return {place: begins.get(place, 0) for place in ends}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,39 +115,35 @@ class KafkaSink(Sink):
         yield from producer.missing_dependency()
         if self.async_progress is not None:
             what = "async_progress has no meaning with delivery_guarantee exactly-once"
-            yield OptionError(code="HR113", what=what, fix="leave one of the two out")
+            yield OptionError(what=what, fix="leave one of the two out")
         if self.topic is None and self.ledger_topic is None:
             what = "exactly-once without a topic of the sink's own needs a ledger topic"
-            yield OptionError(code="HR113", what=what, fix="give ledger_topic")
+            yield OptionError(what=what, fix="give ledger_topic")
         elif (wrong := topic_fault(self.ledger_place)) is not None:
-            yield OptionError(code="HR113", what=wrong, fix="correct ledger_topic")
+            yield OptionError(what=wrong, fix="correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
             what = "update mode with delivery_guarantee exactly-once needs a key"
             yield OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
 
     def _option_problems(self) -> Iterator[OptionError]:
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield OptionError(code="HR113", what=wrong, fix=SERVERS_FIX)
+            yield OptionError(what=wrong, fix=SERVERS_FIX)
         if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield OptionError(code="HR113", what=wrong, fix="correct the topic's name")
+            yield OptionError(what=wrong, fix="correct the topic's name")
         if self.value == "raw" and self.key:
-            yield OptionError(
-                code="HR113", what="key has no meaning with value raw", fix="give the result a column key"
-            )
+            yield OptionError(what="key has no meaning with value raw", fix="give the result a column key")
         if self.value == "json" and self.topic is None:
-            yield OptionError(
-                code="HR113", what="no topic is named", fix="give topic, or value: raw and a column topic"
-            )
+            yield OptionError(what="no topic is named", fix="give topic, or value: raw and a column topic")
         if self.async_progress is not None and _milliseconds(self.async_progress) is None:
             what = f"async_progress '{self.async_progress}' is not a length of time"
-            yield OptionError(code="HR113", what=what, fix="write a number and its unit, as in 500ms or 1s")
+            yield OptionError(what=what, fix="write a number and its unit, as in 500ms or 1s")
         for name in self.options:
             if name.lower() in _OWN:
                 what = f"options holds '{name}', which Headrace sets itself"
-                yield OptionError(code="HR113", what=what, fix="give bootstrap_servers and topic as such")
+                yield OptionError(what=what, fix="give bootstrap_servers and topic as such")
             if name.lower() in _REFUSED:
                 what = f"options holds '{name}', which Spark refuses"
-                yield OptionError(code="HR113", what=what, fix="leave it out: rows are written as texts or bytes")
+                yield OptionError(what=what, fix="leave it out: rows are written as texts or bytes")
 
     def open(self, frame: DataFrame, context: SinkContext) -> Writer:
         """Compare the result's columns with what Kafka takes, ask the broker for the topic, and begin the ledger."""

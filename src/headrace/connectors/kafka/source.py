@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
+from uuid import uuid4
 
-from headrace.connectors.kafka import prefix as kafka_lag
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka import values as kafka_values
 from headrace.connectors.kafka.client import FAILURES, Client, client
@@ -120,7 +119,7 @@ class Kafka(KafkaOptions, Source):
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._messages(spark, prefix, batch_column)
-        return self._decoded(frame, spark, kafka_values.unique_metric(), batch_column)
+        return self._decoded(frame, spark, bad_rows_metric(uuid4().hex), batch_column)
 
     @property
     def again(self) -> str:
@@ -153,7 +152,7 @@ class Kafka(KafkaOptions, Source):
             if self.starting_timestamp is not None or self.starting_offsets != "earliest":
                 return None
             position = {}
-        return kafka_lag.look(self.bootstrap_servers, self.options, position, self.reads_topic)
+        return kafka_prefix.look(self.bootstrap_servers, self.options, position, self.reads_topic)
 
     def reported_lag(self, end: str, latest: str) -> Lag:
         """What the topics held when the batch was planned, as Spark had asked the broker for it."""
@@ -203,12 +202,7 @@ class Kafka(KafkaOptions, Source):
             kafka_prefix.require_kept(ranges, broker.earliest(ranges))
         first = {place: spans[0].start for place, spans in ranges.items()}
         last = {place: spans[-1].end for place, spans in ranges.items()}
-        frame = (
-            reader.option("assign", json.dumps(kafka_prefix.partitions(ranges)))
-            .option("startingOffsets", kafka_prefix.as_json(first))
-            .option("endingOffsets", kafka_prefix.as_json(last))
-            .load()
-        )
+        frame = reader.options(**kafka_prefix.span_options(first, last)).load()
         return frame if batch_column is None else kafka_prefix.with_batch(frame, ranges, batch_column)
 
     def _decoded(

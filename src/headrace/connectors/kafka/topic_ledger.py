@@ -14,8 +14,8 @@ from headrace.connectors.exactly_once import KeptLine, TextLedger, plans
 from headrace.connectors.exactly_once.judgement import KEPT
 from headrace.connectors.kafka import producer
 from headrace.connectors.kafka.client import client
-from headrace.connectors.kafka.prefix import as_json
-from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest, starting
+from headrace.connectors.kafka.prefix import span_options
+from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
 from headrace.contract import SinkContext, SinkLedger, Snapshot
 from headrace.errors import Finding, SinkError
 
@@ -204,17 +204,17 @@ def partitions(settings: Mapping[str, Any], topic: str) -> list[tuple[str, int]]
     return [] if found.error is not None else [(topic, number) for number in sorted(found.partitions)]
 
 
-def require_topic(settings: Mapping[str, Any], topic: str) -> None:
+def require_ledger(target: TopicTarget) -> None:
     """Make the ledger topic where there is none. Raises KafkaException, and SinkError where it would lose lines."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+    settings, topic = target.settings, target.ledger_topic
     admin = AdminClient(dict(settings))
     if not partitions(settings, topic):
+        made = NewTopic(topic, num_partitions=1, replication_factor=-1, config=SETTINGS)
         try:
-            admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=-1, config=SETTINGS)])[
-                topic
-            ].result(ANSWER_SECONDS)
+            admin.create_topics([made])[topic].result(ANSWER_SECONDS)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -247,11 +247,6 @@ def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
         if known is error:
             raise
         raise known from None
-
-
-def require_ledger(target: TopicTarget) -> None:
-    """Make the ledger topic, where there is none."""
-    require_topic(target.settings, target.ledger_topic)
 
 
 def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
@@ -288,7 +283,7 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
     if found is None or found.ledger.last is None:
         raise SinkError(TextLedger.lacking(context, name, kind="topic"))
     _await_markers(target, found.ends)
-    begins = starting(found.begins, found.ends)
+    begins = {place: found.begins.get(place, 0) for place in found.ends}  # A partition that came later: its first.
     with client(spark, target.servers, target.options, SinkError) as broker:
         earliest = broker.earliest(found.ends)
     for place, first in begins.items():
@@ -305,9 +300,7 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
             "kafka.bootstrap.servers": target.servers,
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
-            "assign": _assigned(found.ends),
-            "startingOffsets": as_json(begins),
-            "endingOffsets": as_json(found.ends),
+            **span_options(begins, found.ends),
         }
     ).load()
     rows = as_rows(messages, found.life, found.ledger.last, found.ledger.schema)
@@ -318,15 +311,6 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
     else:
         rows = rows.drop(BATCH)
     return Snapshot(rows=rows, batch=found.ledger.last, key=target.key if context.mode == "update" else ())
-
-
-def _assigned(ends: Ends) -> str:
-    import json
-
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(ends):
-        found.setdefault(topic, []).append(partition)
-    return json.dumps(found)
 
 
 def _await_markers(target: TopicTarget, wanted: Ends) -> None:

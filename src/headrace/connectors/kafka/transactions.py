@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ class KafkaStore(BatchStore["pa.Table"]):
         A start that is refused changes nothing: another driver is fenced off only once the batches are compared.
         """
         self._compare(result)
-        topic_ledger.require_topic(self.target.settings, self.target.ledger_topic)
+        topic_ledger.require_ledger(self.target)
         what = f"another driver of query '{self.context.query}' begins again and again"
         take_epoch(
             lambda: self._entered(result),
@@ -271,7 +272,7 @@ class KafkaStore(BatchStore["pa.Table"]):
         found = TopicLedger.of(records, before)
         if found is None:
             return
-        moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=kafka.new_epoch()))
+        moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
         key, value = moved.head(self.context)
         gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.keys_of(before))
         old.begin_transaction()

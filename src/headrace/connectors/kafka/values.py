@@ -60,13 +60,6 @@ def undecodable(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
     )
 
 
-def unique_metric() -> str:
-    """A name for a metric that nobody listens to; it must differ from every other in the same plan."""
-    from uuid import uuid4
-
-    return f"headrace_read_{uuid4().hex}"
-
-
 def _decoded(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
     from pyspark.sql import functions as F
 
