@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def given_jar(place: Path) -> Path:
-    folder = place / hadoop_files.LIBRARY
+    folder = jars.folder_of(jars.known()[hadoop_files.LIBRARY], place)
     folder.mkdir(parents=True)
     (folder / jars.CONTENT).write_text("\n".join(jars.known()[hadoop_files.LIBRARY].coordinates))
     jar = folder / "library.jar"
