@@ -133,7 +133,7 @@ def cut(name: str, characters: int) -> Callable[[Path], None]:
     ("damage", "expected"),
     [
         pytest.param(remove("commits/26"), [("HR505", "note")], id="last commit missing"),
-        pytest.param(remove("commits/24"), [("HR506", "note")], id="commit in the middle missing"),
+        pytest.param(remove("commits/24"), [("HR505", "note")], id="commit in the middle missing"),
         pytest.param(remove("offsets/24"), [("HR504", "warning")], id="offsets in the middle missing"),
         pytest.param(remove("offsets/26"), [("HR514", "error")], id="offsets behind the commits"),
         pytest.param(remove("metadata"), [("HR503", "error")], id="id missing"),

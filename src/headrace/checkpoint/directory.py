@@ -243,7 +243,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
         )
     for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
         yield Finding(
-            code="HR506",
+            code="HR505",
             where=Where(file=str(root / "commits" / str(batch))),
             what=f"the commit of batch {batch} is missing, and later ones are there, of which Spark reads the newest",
         )
