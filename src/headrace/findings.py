@@ -104,7 +104,6 @@ CODES = (
     Code("HR126", "no master of the cluster answers", passes=ALWAYS),
     Code("HR127", "Spark cannot be started", passes=BY_WORDS),
     Code("HR128", "the project declares no query"),
-    Code("HR130", "the name of a column is too long for the database"),
     Code("HR131", "where a first start begins", NOTE),
     Code("HR203", "two streams are joined without a time bound"),
     Code("HR204", "an input is not declared"),
@@ -169,7 +168,6 @@ CODES = (
     Code("HR310", "key=value directories do not fit"),
     Code("HR319", "the server of a socket source has closed the connection", WARNING),
     Code("HR320", "a source gives only what comes while the query runs"),
-    Code("HR322", "a source in Python is no class that gives a stream"),
     Code("HR323", "a source's class in Python failed", passes=BY_WORDS),
     Code("HR325", "text is of another encoding"),
     Code("HR326", "a file changed after it was read", ("error", "warning")),
@@ -194,12 +192,10 @@ CODES = (
     Code("HR410", "the checkpoint and the sink hold different batches"),
     Code("HR411", "a batch is tried again", WARNING, passes=ALWAYS),
     Code("HR412", "rows were rejected into the sink's quarantine", WARNING),
-    Code("HR413", "the url of a database cannot be read"),
     Code("HR414", "the database refuses the user, a right or the connection"),
-    Code("HR415", "what a sink is to call cannot be called"),
+    Code("HR415", "what a source or a sink is to call cannot be called"),
     Code("HR416", "an object cannot be sent to Spark's workers"),
-    Code("HR417", "the function of a foreach_batch sink failed", passes=BY_WORDS),
-    Code("HR418", "the method open of a foreach sink's object returned nothing"),
+    Code("HR417", "the code that a foreach sink calls failed", passes=BY_WORDS),
     Code("HR419", "no table of that name can be written by a stream"),
     Code("HR421", "a batch's files of the checkpoint cannot be brought to the disk", passes=ALWAYS),
     Code("HR432", "a connector does not extend the contract"),
@@ -208,17 +204,11 @@ CODES = (
     Code("HR440", "a row breaks a rule of the table"),
     Code("HR441", "other writers change the table all the time", passes=ALWAYS),
     Code("HR446", "this version of Spark is not supported"),
-    Code("HR456", "a batch is in the sink with other rows"),
-    Code("HR457", "the lines of the ledger do not follow each other"),
     Code("HR459", "lost entries of the checkpoint were written again", WARNING),
     Code("HR460", "Spark has no such function, or it takes other arguments"),
     Code("HR461", "columns, aggregates and GROUP BY do not fit together"),
     Code("HR463", "a time or a length of time is not written as Spark reads it"),
     Code("HR464", "the project was moved and has not run at its new place"),
-    Code("HR465", "the table is not kept in transactions"),
-    Code("HR466", "something on the table changes or hides rows"),
-    Code("HR467", "not all rows of a batch came in"),
-    Code("HR468", "the sink is not the one that has the batches"),
     Code("HR469", "a sink could not be asked", WARNING),
     Code("HR480", "a start waits for the lock of another session", WARNING),
     Code("HR482", "nothing secures the connection to a database", NOTE),
@@ -253,7 +243,6 @@ CODES = (
     Code("HR544", "something beside the stream cannot be written", WARNING),
     Code("HR545", "the query was changed", WARNING),
     Code("HR547", "a query looks like another one renamed"),
-    Code("HR548", "a rename cannot be declared so"),
     Code("HR549", "a rename cannot be made"),
     Code("HR550", "the state is kept by another provider"),
     Code("HR551", "a setting of the checkpoint stays in force", WARNING),
@@ -275,7 +264,7 @@ CODES = (
     Code("HR583", "a change cannot be undone"),
     Code("HR584", "a record of the storage cannot be read"),
     Code("HR585", "a batch is not known"),
-    Code("HR587", "a result cannot be set aside"),
+    Code("HR587", "a result cannot be moved"),
     Code("HR588", "the state cannot be shown"),
     Code("HR590", "a checkpoint cannot be adopted"),
     Code("HR591", "a batch of the former job is planned and not committed"),
@@ -295,8 +284,6 @@ CODES = (
     Code("HR646", "very many small files", NOTE),
     Code("HR647", "the state takes most of the memory", WARNING),
     Code("HR650", "several forms of the query made the result", NOTE),
-    Code("HR654", "a sink cannot keep what a rewind needs"),
-    Code("HR656", "a result could not be rewound"),
     Code("HR660", "a file is no plan that can be applied"),
     Code("HR661", "a plan is of another project"),
     Code("HR662", "a plan does not hold any more"),
@@ -391,13 +378,13 @@ def passes(code: str, what: str) -> bool:
 # others can bring while the application waits has no place here: a directory, a topic, a table, a right, a secret's
 # file, a variable of the service; nor has what damages a checkpoint or a sink.
 _OF_THE_PROJECT = """
-HR091 HR101 HR103-HR104 HR109 HR112-HR114 HR116-HR117 HR121-HR123 HR125 HR128 HR130
+HR091 HR101 HR103-HR104 HR109 HR112-HR114 HR116-HR117 HR121-HR123 HR125 HR128
 HR203-HR204 HR210-HR211 HR213-HR214 HR216 HR218-HR221 HR223 HR226-HR228 HR231
 HR251-HR255 HR259 HR261-HR262 HR264 HR266-HR267
 HR271-HR274 HR277-HR279 HR283-HR286 HR288-HR292 HR294-HR296
-HR320 HR322
-HR403-HR404 HR413 HR415-HR416 HR432 HR460-HR461 HR463
-HR535-HR537 HR547-HR548 HR550
+HR320
+HR403-HR404 HR415-HR416 HR432 HR460-HR461 HR463
+HR535-HR537 HR547 HR550
 HR800-HR802 HR827-HR829 HR834 HR838 HR873
 """
 

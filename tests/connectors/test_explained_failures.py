@@ -39,7 +39,7 @@ CASES: dict[str, tuple[Connector, str, str]] = {
     "open without an answer": (
         Foreach(function=print),
         "OpenReturnedNone: the method open of A returned None",
-        "HR418",
+        "HR417",
     ),
 }
 

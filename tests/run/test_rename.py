@@ -311,7 +311,7 @@ def test_what_cannot_be_declared_is_said_before_the_start(
         found = hr.check(hr.load(root), ["one"], spark=False).findings
     except HeadraceError as error:
         found = error.findings
-    told = [finding for finding in found if finding.code == "HR548"]
+    told = [finding for finding in found if finding.code == "HR113"]
     assert [said in finding.what for finding in told][:1] == [True], told
 
 
@@ -432,4 +432,4 @@ def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_res
 def test_a_wrong_former_table_is_told_without_spark(tmp_path: Path, sink: str, said: str) -> None:
     body = f"@hr.query(sink=hr.sink.{sink})\ndef q(events):\n    return events\n"
     found = hr.check(hr.load(write_project(tmp_path / "p", body)), spark=False).findings
-    assert [said in each.what for each in found if each.code == "HR548"] == [True], found
+    assert [said in each.what for each in found if each.code == "HR113"] == [True], found

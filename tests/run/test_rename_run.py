@@ -104,7 +104,7 @@ def test_renamed_queries_resume_and_are_verified(
     back = back.replace('mode="append"', 'mode="append", renamed_from="rows"').replace(
         'table="totals"', 'table="three"'
     )
-    assert "HR468" in run(root, spark, back, ["totals"])["totals"][0]
+    assert "HR410" in run(root, spark, back, ["totals"])["totals"][0]
     back = back.replace('table="three"', 'table="three", renamed_from="totals"')
     # The table gets another name with the query.
     [judgement] = hr.plan(load(root, back), ["totals"], spark=spark)

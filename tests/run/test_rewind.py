@@ -428,13 +428,13 @@ def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "upsert_from", refused)
-        with pytest.raises(HeadraceError, match="HR656"):
+        with pytest.raises(HeadraceError, match="HR587"):
             hr.rewind(project, "totals", to_batch=1)
     assert (state(project), codes(project)) == (at(2), [])
     hr.rewind(project, "totals", to_batch=1)
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "upsert_from", refused)
-        with pytest.raises(HeadraceError, match="HR656"):
+        with pytest.raises(HeadraceError, match="HR587"):
             hr.undo_rewind(project, "totals")
     assert (state(project), codes(project)) == (at(1), [])
     assert hr.undo_rewind(project, "totals").batch == 2
@@ -443,7 +443,7 @@ def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, mo
 @pytest.mark.parametrize(
     ("option", "mode", "code"),
     [
-        ('rewindable="7 days"', "append", "HR654"),
+        ('rewindable="7 days"', "append", "HR403"),
         ('key=["name"], rewindable="soon"', "update", "HR113"),
         ('key=["name"], rewindable="0 days"', "update", "HR113"),
         ('key=["name"], rewindable="7 days"', "append", None),

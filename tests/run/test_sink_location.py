@@ -64,7 +64,7 @@ def test_a_changed_sink_is_refused_naming_both(
         return
     assert outcome.state == "failed"
     assert outcome.finding is not None
-    assert (outcome.finding.code, [name in outcome.finding.what for name in named]) == ("HR468", [True, True])
+    assert (outcome.finding.code, [name in outcome.finding.what for name in named]) == ("HR410", [True, True])
     assert "batches up to 0" in outcome.finding.what
     assert run(tmp_path, spark, was).state == "finished"
 
@@ -80,7 +80,7 @@ def test_a_checkpoint_without_the_record_gets_one_where_the_batches_are(spark: S
         record.with_name("manifest.jsonl").unlink(missing_ok=True)
         refused = run(tmp_path, spark, other)
         assert refused.finding is not None
-        assert (refused.state, refused.finding.code) == ("failed", "HR468")
+        assert (refused.state, refused.finding.code) == ("failed", "HR410")
         assert "has committed batch 0" in refused.finding.what
         assert "holds no batch" in refused.finding.what
         assert not record.exists()
@@ -148,4 +148,4 @@ def test_a_function_may_begin_with_any_batch_once_that_is_accepted(spark: SparkS
     assert (tmp_path / "given.txt").read_text() == '["n1"]\n'
     back = run(tmp_path, spark, "files: elsewhere")
     assert back.finding is not None
-    assert (back.state, back.finding.code) == ("failed", "HR468")
+    assert (back.state, back.finding.code) == ("failed", "HR410")

@@ -311,4 +311,4 @@ def _faults(word: str, thing: Query | NamedSource, declared: Mapping[str, Query 
             fix = "remove renamed_from at one of the two, which then starts from scratch"
         else:
             continue
-        yield Finding(code="HR548", what=what, fix=fix, where=thing.where)
+        yield Finding(code="HR113", what=what, fix=fix, where=thing.where)

@@ -177,5 +177,5 @@ def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
     if all(isinstance(name, str) and name.strip() for name in names):
         return names
     what = f"{whose}: renamed_from {given!r} is neither a name nor a list of names"
-    report(Finding(code="HR548", what=what, fix='write renamed_from="its_old_name"', where=where))
+    report(Finding(code="HR113", what=what, fix='write renamed_from="its_old_name"', where=where))
     return ()

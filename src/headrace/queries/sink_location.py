@@ -36,7 +36,7 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
     shown = _within(project, now.shown)
     raise CheckpointError(
         Finding(
-            code="HR468",
+            code="HR410",
             what=f"query '{query.name}' has written its batches up to {last} to {former}; {shown} would begin "
             f"with the next one and lack what is there",
             fix="name the former sink again, or reset the query (headrace reset QUERY); if all rows were moved to the "
@@ -103,7 +103,7 @@ def _kept(file: Path) -> Mapping[str, Any] | None:
     def damaged(why: str) -> CheckpointError:
         what = f"'{file}', which records where the batches were written, cannot be read: {why}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
-        return CheckpointError(Finding(code="HR468", what=what, fix=fix))
+        return CheckpointError(Finding(code="HR410", what=what, fix=fix))
 
     found = json_record.read(file, lambda facts: facts, damaged)
     if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():

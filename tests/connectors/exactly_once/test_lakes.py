@@ -113,12 +113,12 @@ def test_a_batch_of_a_copy_is_neither_taken_for_ones_own_nor_skipped(first: Lake
     copy.write(1, ["f1", "f2", "f3"])
     with pytest.raises(Fenced):
         first.give(1, ["f1"])
-    with pytest.raises(CheckpointError, match=r"HR456.*batch 1 of query 'q' is in table .* with other rows") as told:
+    with pytest.raises(CheckpointError, match=r"HR410.*batch 1 of query 'q' is in table .* with other rows") as told:
         first.start()
     assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
     copy.write(2, ["f4"])
     copy.plan(2, ["f5"])
-    with pytest.raises(CheckpointError, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR410"):
         copy.give(2, ["f5"])
     assert copy.rows() == ["f0", "f1", "f2", "f3", "f4"]
 
@@ -138,7 +138,7 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
             first.write(1, ["f1"])
 
     monkeypatch.setattr({"delta": delta, "iceberg": iceberg}[lake], "require_lines_fit", look)
-    with pytest.raises(CheckpointError, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR410"):
         copy.start()
     first.write(2, ["f2"])
     assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
@@ -204,7 +204,7 @@ def test_a_ledger_of_the_first_version_is_taken_over(
     driver.write(1, ["f1"])
     driver.start()
     driver.plan(1, ["f2"])
-    with pytest.raises(CheckpointError, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR410"):
         driver.start()
     assert driver.rows() == ["f0", "f1"]
 

@@ -48,7 +48,7 @@ def test_a_batch_of_a_copy_is_not_taken_for_ones_own(first: Driver, tmp_path: Pa
         first.give(1, ["f1"])
     with pytest.raises(CheckpointError, match=r"batch 1 of query 'q' is in table 'result' with other rows") as told:
         first.start()
-    assert told.value.findings[0].code == "HR456"
+    assert told.value.findings[0].code == "HR410"
     assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
     copy.write(2, ["f4"])
     assert (copy.rows(), copy.lines()) == (["f0", "f1", "f2", "f3", "f4"], [0, 1, 2])
@@ -76,7 +76,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
     first.write(1, ["f1"])
     other.join(PATIENCE)
     assert isinstance(found[0], CheckpointError)
-    assert found[0].findings[0].code == "HR456"
+    assert found[0].findings[0].code == "HR410"
     first.reached = lambda boundary, batch: None
     first.write(2, ["f2"])
     assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
@@ -84,7 +84,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
 
 def test_a_batch_that_differs_is_never_skipped(first: Driver) -> None:
     first.start().plan(0, ["other"])
-    with pytest.raises(CheckpointError, match="HR456"):
+    with pytest.raises(CheckpointError, match="HR410"):
         first.give(0, ["other"])
     assert first.rows() == ["f0"]
 

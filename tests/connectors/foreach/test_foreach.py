@@ -169,7 +169,7 @@ def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row
     file = root / "pipeline.py"
     file.write_text(file.read_text().replace("return epoch_id not in self.skips", "pass"))
     finding = failed(root, spark)
-    assert finding.code == "HR418"
+    assert finding.code == "HR417"
     assert "return True from open" in finding.fix
 
 

@@ -194,7 +194,7 @@ def test_what_gives_no_stream_is_refused_without_spark(given: object, says: str)
 
     source = Python(source={"DataSource": Batch, "no schema": Shapeless}.get(str(given), given))
     (problem,) = source.problems()
-    assert problem.code == "HR322"
+    assert problem.code == "HR415"
     assert says in problem.what
     assert problem.fix
 
@@ -203,6 +203,6 @@ def test_a_text_that_names_nothing_is_told_with_its_line(tmp_path: Path) -> None
     root = project(tmp_path / "p", yaml=True)
     (root / "headrace.yml").write_text((root / "headrace.yml").read_text().replace(":Numbers", ":Numerals"))
     findings = check(load(root), spark=False).errors
-    assert [(finding.code, finding.where.line) for finding in findings] == [("HR322", 5)]
+    assert [(finding.code, finding.where.line) for finding in findings] == [("HR415", 5)]
     with pytest.raises(HeadraceError):
         run(load(root))

@@ -41,7 +41,7 @@ def test_the_log_of_a_files_sink_and_its_checkpoint_are_compared(home: tuple[Pat
         (checkpoint / name).mkdir(parents=True)
         for number in range(4):
             (checkpoint / name / str(number)).write_text("v1\n{}")
-    with pytest.raises(CheckpointError, match=r"HR468: .* has committed batch 3, and .* holds the batches up to 2"):
+    with pytest.raises(CheckpointError, match=r"HR410: .* has committed batch 3, and .* holds the batches up to 2"):
         files.require_written(context)
     (checkpoint / "commits" / "3").unlink()
     files.require_written(context)

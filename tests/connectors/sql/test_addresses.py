@@ -39,11 +39,11 @@ def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
     with pytest.raises(AddressError, match=said):
         MySqlAddress.parse(url)
     [problem] = MySql(url=url, table="t").problems("append")
-    assert (problem.code, said in problem.what) == ("HR413", True)
+    assert (problem.code, said in problem.what) == ("HR113", True)
 
 
 WRONG = {
-    "scheme": (Postgres(url="mysql://localhost/x", table="t"), "append", "HR413"),
+    "scheme": (Postgres(url="mysql://localhost/x", table="t"), "append", "HR113"),
     "long-name": (Postgres(url="postgresql://localhost/x", table="t" * 64), "append", "HR113"),
     "own-name": (Postgres(url="postgresql://localhost/x", table="_headrace_ledger"), "append", "HR113"),
     "no-key": (Postgres(url="postgresql://localhost/x", table="t"), "update", "HR403"),
@@ -129,4 +129,4 @@ def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, jo
 def test_a_column_whose_name_a_database_would_cut_is_refused_by_name() -> None:
     assert list(long_names(["a" * 63], (63, "bytes"))) == []
     (finding,) = long_names(["ééé", "b"], (5, "bytes"))
-    assert (finding.code, finding.what.endswith("'ééé' has 6 bytes, and the database takes 5")) == ("HR130", True)
+    assert (finding.code, finding.what.endswith("'ééé' has 6 bytes, and the database takes 5")) == ("HR404", True)

@@ -219,4 +219,4 @@ def test_a_wrong_password_is_not_a_fault_of_the_statement(database: Database) ->
 def test_an_ask_url_is_looked_at_like_the_url(kind: str, url: str) -> None:
     place = {"postgres": "postgresql://w@localhost/d", "mariadb": "mysql://w@localhost/d"}[kind]
     found: list[OptionError] = list(Database(kind, place).sink(ask_url=url).problems("append"))
-    assert [(each.code, each.what.partition(":")[0]) for each in found] == [("HR413", "ask_url")]
+    assert [(each.code, each.what.partition(":")[0]) for each in found] == [("HR113", "ask_url")]

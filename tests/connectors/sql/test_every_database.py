@@ -239,7 +239,7 @@ def test_rows_that_are_left_out_by_a_trigger_end_the_batch(context: Life, mode: 
         context.database.query(statement)
     with pytest.raises(SinkError, match=r"batch 0.*\d rows were given to table 'result', and only \d came in") as told:
         writer(context.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
-    assert [finding.code for finding in told.value.findings] == ["HR467"]
+    assert [finding.code for finding in told.value.findings] == ["HR406"]
     assert context.database.query("SELECT count(*) FROM result") == [(0,)]
     assert (context.database.batches(), context.noted, context.database.left_over()) == ([], [], [])
 

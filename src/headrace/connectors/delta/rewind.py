@@ -75,7 +75,7 @@ class DeltaRewind(OfDelta, SinkRewind):
     def _tried(self, session: Session, change: Callable[[DeltaTable], None]) -> None:
         table = self.found(session)
         what = f"other writers changed {self.name} again and again"
-        contended = Finding(code="HR656", what=what, fix="give the command again when the table is at rest")
+        contended = Finding(code="HR587", what=what, fix="give the command again when the table is at rest")
         if table is not None:
             take_epoch(lambda: change(table), contended)
 

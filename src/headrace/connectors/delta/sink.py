@@ -93,10 +93,10 @@ class DeltaSink(Sink):
         if self.renamed_from and self.path is not None:
             what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
-            yield OptionError(code="HR548", what=what, fix=fix)
+            yield OptionError(code="HR113", what=what, fix=fix)
         elif self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(code="HR548", what=what, fix="give renamed_from: the name that it had before")
+            yield OptionError(code="HR113", what=what, fix="give renamed_from: the name that it had before")
         yield from one_writer(self.path)
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"

@@ -251,7 +251,7 @@ def _finding(
                 f"the ledger's line of batch {batch} of query '{context.query}' beside {table} does not follow "
                 "the line before it: lines were removed or changed by another hand"
             )
-            return Finding(code="HR457", what=what, fix=f"restore the {kind} and its ledger from a copy, {anew}")
+            return Finding(code="HR410", what=what, fix=f"restore the {kind} and its ledger from a copy, {anew}")
         case Behind(batch, None):
             done = "planned" if here.committed is None else "committed"
             what = (
@@ -294,7 +294,7 @@ def _other_batch(context: SinkContext, table: str, batch: int, kept: str | None,
             f"; or, to keep this copy, remove '{context.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
             f"and start again: the batch is then planned as it is in the {kind}"
         )
-    return Finding(code="HR456", what=what, fix=fix)
+    return Finding(code="HR410", what=what, fix=fix)
 
 
 def _shown(context: SinkContext, batch: int, kept: str | None) -> str:

@@ -42,7 +42,7 @@ class Foreach(Sink):
 
     failures: ClassVar[tuple[Failure, ...]] = (
         Failure(
-            code="HR418",
+            code="HR417",
             pattern=r"OpenReturnedNone",
             what="the method `open` of its foreach sink's object returned None, so that no row would be processed",
             fix="return True from open, or False where the rows are to be left out",

@@ -183,7 +183,7 @@ def _tried(place: TableRef, change: Any) -> None:
     what = f"others commit to {place} all the time"
     fix = "let other writers leave pauses; then give the command again"
     with place.translate_errors():
-        take_epoch(change, Finding(code="HR656", what=what, fix=fix))
+        take_epoch(change, Finding(code="HR587", what=what, fix=fix))
 
 
 def _kept(context: SinkContext) -> str:

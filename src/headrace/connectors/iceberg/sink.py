@@ -88,7 +88,7 @@ class IcebergSink(Sink):
             yield OptionError(code="HR113", what=what, fix="write namespace.table")
         if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(code="HR548", what=what, fix="give renamed_from: the namespace.table that it was before")
+            yield OptionError(code="HR113", what=what, fix="give renamed_from: the namespace.table that it was before")
         for part in self.partition_by:
             if PartitionField.of(part) is None:
                 what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"

@@ -59,7 +59,7 @@ class Python(Source):
             yield from ddl.problems(self.schema)
         if isinstance(given, str):
             yield OptionError(
-                code="HR322",
+                code="HR415",
                 what=f"'{given}' names no class of the project's Python files",
                 fix="write module:Class; a file that does not mention headrace is to be listed under `modules`",
             )
@@ -68,13 +68,13 @@ class Python(Source):
         above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
             what = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
-            yield OptionError(code="HR322", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
+            yield OptionError(code="HR415", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
         elif all(vars(above)[method] is _found(given, method) for method in ("streamReader", "simpleStreamReader")):
             what = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
-            yield OptionError(code="HR322", what=what, fix="write one of the two methods; it returns the reader")
+            yield OptionError(code="HR415", what=what, fix="write one of the two methods; it returns the reader")
         elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
             what = f"the class {given.__name__} has no method schema, and the source no option `schema`"
-            yield OptionError(code="HR322", what=what, fix="give one of the two")
+            yield OptionError(code="HR415", what=what, fix="give one of the two")
 
     def identity(self) -> Identity:
         """The class alone: what its options hold may be secret."""

@@ -124,7 +124,7 @@ class CommittedFiles:
         )
         fix = "name the former directory or table again, or restore its files and their _spark_metadata; or reset "
         fix += "the query (headrace reset QUERY)"
-        raise CheckpointError(Finding(code="HR468", what=what, fix=fix))
+        raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
 
     def snapshot(self, spark: SparkSession, context: SinkContext, partition_by: Sequence[str]) -> Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""

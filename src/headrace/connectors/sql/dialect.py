@@ -71,7 +71,7 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
             f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
         )
         fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
-        raise StageError(OptionError(code="HR467", what=what, fix=fix), is_transient=False)
+        raise StageError(OptionError(code="HR406", what=what, fix=fix), is_transient=False)
 
 
 class Stager(Protocol):

@@ -115,11 +115,8 @@ def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
 
 
 @contextmanager
-def locked(dialect: Dialect, name: str, context: SinkContext, *, refused: str = "HR587") -> Iterator[Ledger]:
-    """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more.
-
-    refused: the code of an error that has changed nothing.
-    """
+def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
+    """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more."""
     transaction = Transaction()
     try:
         with closing(dialect.connect()) as connection:
@@ -132,7 +129,7 @@ def locked(dialect: Dialect, name: str, context: SinkContext, *, refused: str = 
     except dialect.errors as error:
         unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
         failure = explained(dialect, context, error)
-        raise (NothingChanged(replace(failure.findings[0], code=refused)) if unchanged else failure) from None
+        raise (NothingChanged(replace(failure.findings[0], code="HR587")) if unchanged else failure) from None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.types import ISO, ResultColumn, rows
 
@@ -228,7 +228,6 @@ class ExistingIndex:
 class Blocker:
     """Why a table cannot hold a result, and what to do."""
 
-    code: Literal["HR465", "HR466"]
     what: str
     fix: str
 
@@ -298,7 +297,6 @@ class ExistingTable:
         for trigger in self.triggers:
             if harm := trigger.harm(name, columns):
                 yield Blocker(
-                    "HR466",
                     f"its trigger '{trigger.name}' {harm}",
                     f"drop the trigger {trigger.name}, or let it run after the row is written and leave this table",
                 )

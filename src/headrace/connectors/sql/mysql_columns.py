@@ -169,10 +169,10 @@ def existing_table(connection: Connection, table: str) -> ExistingTable | None:
 
 def _blockers(kind: object, engine: object) -> Iterator[Blocker]:
     if "VIEW" in str(kind):
-        yield Blocker("HR465", "it is a view", "name the table that the rows are to lie in")
+        yield Blocker("it is a view", "name the table that the rows are to lie in")
     elif str(engine).lower() != "innodb":
         what = f"its engine is {engine}, which does not write rows and ledger in one transaction"
-        yield Blocker("HR465", what, "ALTER TABLE ... ENGINE=InnoDB")
+        yield Blocker(what, "ALTER TABLE ... ENGINE=InnoDB")
 
 
 def _unique(connection: Connection, table: str) -> Iterator[ExistingIndex]:

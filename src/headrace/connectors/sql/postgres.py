@@ -101,7 +101,7 @@ class Postgres(ServerSink):
             yield from faults or self.tls_problems()
         else:
             yield OptionError(
-                code="HR413",
+                code="HR113",
                 what="the url of the database does not begin with postgresql://",
                 fix="write postgresql://user:password@host:port/database",
             )

@@ -123,10 +123,10 @@ def existing_table(connection: Connection, table: str, quoted: str) -> ExistingT
     if secured:
         what = "row security hides rows of it from this user"
         fix = "write as the table's owner, or as a user with BYPASSRLS"
-        blockers.append(Blocker("HR466", what, fix))
+        blockers.append(Blocker(what, fix))
     for (rule,) in rows_of(connection, _RULES, (oid,)):
         what = f"its rule '{rule}' rewrites what is written to it"
-        blockers.append(Blocker("HR466", what, f"drop the rule {rule}; an AFTER trigger can write beside the table"))
+        blockers.append(Blocker(what, f"drop the rule {rule}; an AFTER trigger can write beside the table"))
     return ExistingTable(
         columns=columns,
         unique=unique,
@@ -141,15 +141,15 @@ def _kinds(connection: Connection, table: str, oid: int, kind: str) -> Iterator[
         whose = "it" if member == oid else f"its partition '{name}'"
         if its_kind in _KINDS:
             what, fix = _KINDS[its_kind]
-            yield Blocker("HR465", f"{whose} is {what}", fix)
+            yield Blocker(f"{whose} is {what}", fix)
         elif persistence in _PERSISTENCE:
             what, fix = _PERSISTENCE[persistence]
-            yield Blocker("HR465", f"{whose} is {what}", fix.format(name=name))
+            yield Blocker(f"{whose} is {what}", fix.format(name=name))
         elif member != oid and kind == "r":
             what = (
                 f"table '{name}' inherits from it, so that its rows are read with those of '{table}', and no key is one"
             )
-            yield Blocker("HR466", what, f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
+            yield Blocker(what, f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
 
 
 def _trigger(row: Sequence[Any]) -> Trigger:

@@ -56,11 +56,10 @@ class ResultTable:
             return
         added = self._missing(there) if adds else []
         findings = [
-            self._refusal(context, blocker.code, blocker.what, blocker.fix)
-            for blocker in there.refusals(self.name, self.names)
+            self._refusal(context, blocker.what, blocker.fix) for blocker in there.refusals(self.name, self.names)
         ]
         findings += [
-            self._refusal(context, "HR406", difference, fix or self._way_out(difference, adds, owner))
+            self._refusal(context, difference, fix or self._way_out(difference, adds, owner))
             for difference, fix in self._differences(there, dialect, added, context)
         ]
         if findings:
@@ -92,9 +91,11 @@ class ResultTable:
                 found[column.name] = limit
         return found
 
-    def _refusal(self, context: SinkContext, code: str, what: str, fix: str) -> Finding:
+    def _refusal(self, context: SinkContext, what: str, fix: str) -> Finding:
         return Finding(
-            code=code, what=f"table '{self.name}' does not fit the result of query '{context.query}': {what}", fix=fix
+            code="HR406",
+            what=f"table '{self.name}' does not fit the result of query '{context.query}': {what}",
+            fix=fix,
         )
 
     def _way_out(self, difference: str, adds: bool, owner: Owner | None) -> str:

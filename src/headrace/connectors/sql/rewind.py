@@ -171,7 +171,7 @@ class TableRewind(OfTable, SinkRewind):
             return [] if found is None else found.counted(batch, self.system)
 
     def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
-        with locked(self.dialect(), self.table, context, refused="HR656") as ledger:
+        with locked(self.dialect(), self.table, context) as ledger:
             found = Rewinding.of(ledger, self.key, self.table)
             if found is None or not found.is_ahead(batch):
                 return
@@ -192,7 +192,7 @@ class TableRewind(OfTable, SinkRewind):
             ledger.move_lines(images.name, ledger.table, batch, batch, of=QUARANTINE)
 
     def undo(self, context: SinkContext, batch: int, session: Session) -> None:
-        with locked(self.dialect(), self.table, context, refused="HR656") as ledger:
+        with locked(self.dialect(), self.table, context) as ledger:
             found = Rewinding.of(ledger, self.key, self.table)
             step = None if found is None else _last_rewind(found)
             if found is None or step is None or step.batch != batch:
@@ -213,7 +213,7 @@ class TableRewind(OfTable, SinkRewind):
             ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)
 
     def forget(self, context: SinkContext, session: Session) -> None:
-        with locked(self.dialect(), self.table, context, refused="HR656") as ledger:
+        with locked(self.dialect(), self.table, context) as ledger:
             found = Rewinding.of(ledger, self.key, self.table)
             if found is not None:
                 _forget(found)

@@ -90,7 +90,7 @@ class DatabaseSink(Sink):
             yield OptionError(code="HR113", what=what, fix="choose another name")
         if self.renamed_from and (self.renamed_from == self.table or self.renamed_from.lower().startswith(OWN_PREFIX)):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(code="HR548", what=what, fix="give renamed_from: the name that it had before")
+            yield OptionError(code="HR113", what=what, fix="give renamed_from: the name that it had before")
         if "." in self.table:
             alone = self.table.rpartition(".")[2]
             fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
@@ -114,7 +114,7 @@ class DatabaseSink(Sink):
         if mode == "append" and not self.key:
             what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
             fix = "give key: the columns that identify a row; or leave rewindable out"
-            yield OptionError(code="HR654", what=what, fix=fix)
+            yield OptionError(code="HR403", what=what, fix=fix)
 
     @property
     def rewindable_seconds(self) -> float:
@@ -247,7 +247,7 @@ def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Findi
         length = len(name.encode()) if unit == "bytes" else len(name)
         if length > most:
             what = f"the name of the result's column '{name}' has {length} {unit}, and the database takes {most}"
-            yield Finding(code="HR130", what=what, fix="give the column a shorter name in the query: AS name")
+            yield Finding(code="HR404", what=what, fix="give the column a shorter name in the query: AS name")
 
 
 # What leaves the choice of authorities to the client library.

@@ -103,9 +103,9 @@ def _joins_keys(connection: Connection, table: str, name: str, quote: Callable[[
 
 def _blockers(kind: str, text: str) -> list[Blocker]:
     if kind == "view":
-        return [Blocker("HR465", "it is a view", "name the table that the rows are to lie in")]
+        return [Blocker("it is a view", "name the table that the rows are to lie in")]
     if re.match(r"\s*CREATE\s+VIRTUAL\b", text, re.IGNORECASE):
-        return [Blocker("HR465", "it is a virtual table, whose module keeps the rows", "write to an ordinary table")]
+        return [Blocker("it is a virtual table, whose module keeps the rows", "write to an ordinary table")]
     return []
 
 

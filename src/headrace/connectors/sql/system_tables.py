@@ -51,7 +51,7 @@ class OwnTable:
         refused = list(there.refusals(self.name, [column.name for column in self.columns]))
         if refused:
             what = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
-            raise SinkError(Finding(code=refused[0].code, what=what, fix=refused[0].fix))
+            raise SinkError(Finding(code="HR406", what=what, fix=refused[0].fix))
         known = {column.name.lower() for column in there.columns}
         return tuple(column for column in self.columns if column.name not in known)
 
