@@ -88,8 +88,8 @@ class DatabaseAnswers(OfTable, SinkAnswers):
         """Those with the greatest time first, if the table has one, and if they can be had in the time."""
         dialect, table = self.dialect(), self.table
         with _reading(dialect) as connection:
-            mark = dialect.placeholder
-            schema = list(rows_of(connection, f"SELECT spark_schema FROM {TABLES} WHERE table_name = {mark}", (table,)))
+            statement = dialect.own(f"SELECT spark_schema FROM {TABLES} WHERE table_name = ?")
+            schema = list(rows_of(connection, statement, (table,)))
             name, at = dialect.real_name(connection, table), _time_column(str(schema[0][0])) if schema else None
 
         def rows(statement: str, order: str = "") -> Rows:
@@ -105,11 +105,10 @@ class DatabaseAnswers(OfTable, SinkAnswers):
     def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
         """What the ledger of the table's own application has of these batches."""
         dialect, table = self.dialect(), self.table
-        mark = dialect.placeholder
-        statement = (
-            f"SELECT batch, row_count, committed_at FROM {LEDGER} WHERE query = {mark} AND generation = {mark} "
-            f"AND table_name = {mark} AND batch BETWEEN {mark} AND {mark} "
-            f"AND application IN (SELECT application FROM {TABLES} WHERE table_name = {mark})"
+        statement = dialect.own(
+            f"SELECT batch, row_count, committed_at FROM {LEDGER} WHERE query = ? AND generation = ? "
+            "AND table_name = ? AND batch BETWEEN ? AND ? "
+            f"AND application IN (SELECT application FROM {TABLES} WHERE table_name = ?)"
         )
         with _reading(dialect) as connection:
             lines = list(rows_of(connection, statement, (query, generation, table, first, last, table)))

@@ -14,6 +14,7 @@ from headrace.connectors.sql.ledger import Ledger, LedgerEntry
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
+from headrace.connectors.sql.system_tables import QUARANTINE
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
 
@@ -165,10 +166,10 @@ class SqlStore(BatchStore[Content]):
         return content.rows, bad
 
     def _before(self, connection: Connection) -> BeforeImages:
-        if self._images is None:
-            found = BeforeImages.of(connection, self.dialect, self.context, self.table, self.rewindable_seconds)
-            self._images = found.name
-        return BeforeImages(connection, self.dialect, self.context, self.table, self._images, self.rewindable_seconds)
+        seconds = self.rewindable_seconds
+        found = BeforeImages.of(connection, self.dialect, self.context, self.table, seconds, name=self._images)
+        self._images = found.name
+        return found
 
     def _target(self) -> WriteTarget:
         return WriteTarget(
@@ -222,7 +223,7 @@ class SqlStore(BatchStore[Content]):
             Finding(
                 code="HR412",
                 what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
-                f"were quarantined in table '{QuarantineTable.TABLE}'",
+                f"were quarantined in table '{QUARANTINE}'",
                 fix="look at their reasons there, and fix the query or the table",
             )
         )

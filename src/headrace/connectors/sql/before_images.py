@@ -10,12 +10,21 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, run
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
-from headrace.connectors.sql.system_tables import BEFORE, BEFORE_FORM, OWN_PREFIX, QUARANTINE, exclusive, make_all
+from headrace.connectors.sql.system_tables import (
+    BEFORE,
+    BEFORE_FORM,
+    MINE,
+    OWN_PREFIX,
+    QUARANTINE,
+    OwnLines,
+    exclusive,
+    make_all,
+)
 from headrace.contract import SinkContext
 
 if TYPE_CHECKING:
@@ -26,7 +35,6 @@ STEP, THERE = f"{OWN_PREFIX}step", f"{OWN_PREFIX}there"
 _KEYS = f"{OWN_PREFIX}keys"
 # Steps that are looked at after each batch, whether they are older than what is kept.
 _PURGED_AT_ONCE = 100
-_MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,30 +50,34 @@ class TableWrite:
 
 
 @dataclass(frozen=True)
-class BeforeImages:
-    """The steps of one life and its table, on one connection; the caller holds the transaction.
+class BeforeImages(OwnLines):
+    """The steps of one life and its table.
 
     name: the table of the rows that were there before. seconds: how long they are kept.
     """
 
-    connection: Connection
-    dialect: Dialect
-    context: SinkContext
-    table: ResultTable
+    result: ResultTable
     name: str
     seconds: float
 
     @classmethod
     def of(
-        cls, connection: Connection, dialect: Dialect, context: SinkContext, table: ResultTable, seconds: float = 0.0
+        cls,
+        connection: Connection,
+        dialect: Dialect,
+        context: SinkContext,
+        table: ResultTable,
+        seconds: float = 0.0,
+        *,
+        name: str | None = None,
     ) -> BeforeImages:
         """Those of the context's life; its table keeps the name that it was given first, whatever is renamed."""
-        known = is_kept(connection, dialect)
-        statement = f"SELECT images FROM {BEFORE} WHERE {_MINE} ORDER BY step DESC LIMIT 1"
-        mine = (context.application, context.query, context.generation, table.name)
-        found = list(rows_of(connection, _own(dialect, statement), mine)) if known else []
-        name = str(found[0][0]) if found else images_name(context, table.name)
-        return cls(connection, dialect, context, table, name, seconds)
+        if name is None:
+            lines = OwnLines(connection, dialect, context, table.name)
+            statement = f"SELECT images FROM {BEFORE} WHERE {MINE} ORDER BY step DESC LIMIT 1"
+            found = lines.select(statement, *lines.mine) if is_kept(connection, dialect) else []
+            name = str(found[0][0]) if found else images_name(context, table.name)
+        return cls(connection, dialect, context, table.name, table, name, seconds)
 
     def make(self) -> None:
         """Make what is missing; of several drivers that start at once, one does."""
@@ -81,14 +93,10 @@ class BeforeImages:
 
     def begin(self, batch: int, kind: Kind, *, whole: bool = False) -> int:
         """Enter a step, which is given back."""
-        [(newest,)] = rows_of(
-            self.connection, self._own(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?"), (self.name,)
-        )
+        [(newest,)] = self.select(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?", self.name)
         step = int(newest) + 1
-        marks = ", ".join("?" * len(BEFORE_FORM.columns))
         at = _now().isoformat(timespec="milliseconds")
-        values = (*self._mine, self.name, step, batch, kind, int(whole), 0, at)
-        self._run(f"INSERT INTO {BEFORE} ({BEFORE_FORM.names}) VALUES ({marks})", *values)
+        self.enter(BEFORE_FORM, *self.mine, self.name, step, batch, kind, int(whole), 0, at)
         return step
 
     def keep_batch(self, batch: int, content: Content) -> None:
@@ -98,7 +106,7 @@ class BeforeImages:
         if mode == "complete":
             self.keep_all(step)
             # What was quarantined before is no part of the new result, and comes back with the rows.
-            self._run(f"UPDATE {QUARANTINE} SET table_name = ? WHERE {_MINE}", self.name, *self._mine)
+            self.run(f"UPDATE {QUARANTINE} SET table_name = ? WHERE {MINE}", self.name, *self.mine)
         else:
             self.keep_content(step, content, is_new=mode == "append")
         self._purge()
@@ -113,9 +121,9 @@ class BeforeImages:
         """Keep the rows that have the keys of a few `rows`."""
         if not rows.num_rows:
             return
-        keys = WriteTarget(table=_KEYS, columns=self.table.key_columns, key=(), replaces=False)
-        names = self._names(keys.names)
-        table = self.dialect.quote(self.table.name)
+        keys = WriteTarget(table=_KEYS, columns=self.result.key_columns, key=(), replaces=False)
+        names = identifiers(self.dialect, keys.names)
+        table = self.dialect.quote(self.table)
         run(
             self.connection,
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {_KEYS} AS SELECT {names} FROM {table} WHERE 1 = 0",
@@ -126,29 +134,29 @@ class BeforeImages:
 
     def keep_from(self, step: int, source: str, *, is_new: bool = False) -> None:
         """Keep the rows that have the keys of `source`, a table."""
-        key = [column.name for column in self.table.key_columns]
+        key = [column.name for column in self.result.key_columns]
         given = ", ".join(f"given.{self.dialect.quote(name)}" for name in key)
         if is_new:
-            columns = self._names([STEP, THERE, *key])
-            self._run(f"INSERT INTO {self._images} ({columns}) SELECT ?, 0, {given} FROM {source} AS given", step)
+            columns = identifiers(self.dialect, [STEP, THERE, *key])
+            self.run(f"INSERT INTO {self._images} ({columns}) SELECT ?, 0, {given} FROM {source} AS given", step)
             return
-        others = [name for name in self.table.names if name not in key]
+        others = [name for name in self.result.names if name not in key]
         held = "".join(f", held.{self.dialect.quote(name)}" for name in others)
-        columns = self._names([STEP, THERE, *key, *others])
-        self._run(
+        columns = identifiers(self.dialect, [STEP, THERE, *key, *others])
+        self.run(
             f"INSERT INTO {self._images} ({columns}) "
             f"SELECT ?, CASE WHEN held.{self.dialect.quote(key[0])} IS NULL THEN 0 ELSE 1 END, {given}{held} "
-            f"FROM {source} AS given LEFT JOIN {self.dialect.quote(self.table.name)} AS held "
+            f"FROM {source} AS given LEFT JOIN {self.dialect.quote(self.table)} AS held "
             f"ON {self.same('held', 'given')}",
             step,
         )
 
     def keep_all(self, step: int) -> None:
         """Keep the whole table."""
-        names = self._names(self.table.names)
-        self._run(
-            f"INSERT INTO {self._images} ({self._names([STEP, THERE])}, {names}) "
-            f"SELECT ?, 1, {names} FROM {self.dialect.quote(self.table.name)}",
+        names = identifiers(self.dialect, self.result.names)
+        self.run(
+            f"INSERT INTO {self._images} ({identifiers(self.dialect, [STEP, THERE])}, {names}) "
+            f"SELECT ?, 1, {names} FROM {self.dialect.quote(self.table)}",
             step,
         )
 
@@ -158,43 +166,41 @@ class BeforeImages:
         """Every step that is kept, oldest first."""
         if not is_kept(self.connection, self.dialect):
             return []
-        statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {_MINE} ORDER BY step"
-        found = rows_of(self.connection, self._own(statement), self._mine)
+        statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {MINE} ORDER BY step"
         return [
             TableWrite(step=int(step), batch=int(batch), kind=kind, whole=bool(whole), void=int(void), at=str(at))
-            for step, batch, kind, whole, void, at in found
+            for step, batch, kind, whole, void, at in self.select(statement, *self.mine)
         ]
 
     def forget_steps(self, steps: Sequence[int]) -> None:
         """Delete steps with what they keep."""
         if steps:
             run(self.connection, f"DELETE FROM {self._images} WHERE {between(self.dialect.quote(STEP), steps)}")
-            self._run(f"DELETE FROM {BEFORE} WHERE {_MINE} AND {between('step', steps)}", *self._mine)
+            self.run(f"DELETE FROM {BEFORE} WHERE {MINE} AND {between('step', steps)}", *self.mine)
 
     def void(self, steps: Sequence[int], by: int) -> None:
         """Say that the rewind `by` has taken `steps` off; 0: that they count again."""
         if steps:
-            self._run(f"UPDATE {BEFORE} SET void = ? WHERE {_MINE} AND {between('step', steps)}", by, *self._mine)
+            self.run(f"UPDATE {BEFORE} SET void = ? WHERE {MINE} AND {between('step', steps)}", by, *self.mine)
 
     def _purge(self) -> None:
         """Delete the oldest steps, once they are older than what is kept; as many at most as a few batches add."""
         limit = (_now() - timedelta(seconds=self.seconds)).isoformat(timespec="milliseconds")
-        statement = f"SELECT step, batch, at FROM {BEFORE} WHERE {_MINE} ORDER BY step LIMIT {_PURGED_AT_ONCE}"
-        old = [row for row in rows_of(self.connection, self._own(statement), self._mine) if str(row[2]) < limit]
+        statement = f"SELECT step, batch, at FROM {BEFORE} WHERE {MINE} ORDER BY step LIMIT {_PURGED_AT_ONCE}"
+        old = [row for row in self.select(statement, *self.mine) if str(row[2]) < limit]
         if not old:
             return
         step, batch, _ = old[-1]
-        self._run(f"DELETE FROM {self._images} WHERE {self.dialect.quote(STEP)} <= ?", step)
-        self._run(f"DELETE FROM {BEFORE} WHERE {_MINE} AND step <= ?", *self._mine, step)
+        self.run(f"DELETE FROM {self._images} WHERE {self.dialect.quote(STEP)} <= ?", step)
+        self.run(f"DELETE FROM {BEFORE} WHERE {MINE} AND step <= ?", *self.mine, step)
         if self.context.mode == "complete":
-            aside = "application = ? AND query = ? AND generation = ? AND table_name = ? AND batch < ?"
-            self._run(f"DELETE FROM {QUARANTINE} WHERE {aside}", *self._mine[:3], self.name, batch)
+            self.run(f"DELETE FROM {QUARANTINE} WHERE {MINE} AND batch < ?", *self.mine[:3], self.name, batch)
 
     # -------------------------------------------------------------------------------------------- SQL
 
     def same(self, one: str, other: str) -> str:
         """The condition that two rows have one key."""
-        names = [self.dialect.quote(column.name) for column in self.table.key_columns]
+        names = [self.dialect.quote(column.name) for column in self.result.key_columns]
         return " AND ".join(f"{one}.{name} = {other}.{name}" for name in names)
 
     @property
@@ -207,14 +213,14 @@ class BeforeImages:
 
     def _created(self) -> Iterator[str]:
         """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""
-        there = self.dialect.existing(self.connection, self.table.name)
+        there = self.dialect.existing(self.connection, self.table)
         known = set() if there is None else {column.name.lower() for column in there.columns}
-        names = [name for name in self.table.names if name.lower() in known]
+        names = [name for name in self.result.names if name.lower() in known]
         held = "".join(f", held.{self.dialect.quote(name)}" for name in names)
         yield (
             f"CREATE TABLE {self._images} AS SELECT steps.step AS {self.dialect.quote(STEP)}, "
             f"steps.whole AS {self.dialect.quote(THERE)}{held} FROM {BEFORE} AS steps "
-            f"LEFT JOIN {self.dialect.quote(self.table.name)} AS held ON 1 = 0 WHERE 1 = 0"
+            f"LEFT JOIN {self.dialect.quote(self.table)} AS held ON 1 = 0 WHERE 1 = 0"
         )
         index = self.dialect.quote(f"{self.name}_steps")
         yield f"CREATE INDEX {index} ON {self._images} ({self.dialect.quote(STEP)})"
@@ -226,23 +232,10 @@ class BeforeImages:
             yield from self._added({column.name.lower() for column in there.columns})
 
     def _added(self, known: set[str]) -> Iterator[str]:
-        for column in self.table.columns:
+        for column in self.result.columns:
             if column.name.lower() not in known:
-                declared = self.dialect.declare(column, self.table.key_columns)
+                declared = self.dialect.declare(column, self.result.key_columns)
                 yield f"ALTER TABLE {self._images} ADD COLUMN {self.dialect.quote(column.name)} {declared}"
-
-    def _names(self, names: Sequence[str]) -> str:
-        return ", ".join(self.dialect.quote(name) for name in names)
-
-    @property
-    def _mine(self) -> tuple[str, str, int, str]:
-        return self.context.application, self.context.query, self.context.generation, self.table.name
-
-    def _run(self, statement: str, *values: Any) -> None:
-        run(self.connection, self._own(statement), values)
-
-    def _own(self, statement: str) -> str:
-        return _own(self.dialect, statement)
 
 
 def is_kept(connection: Connection, dialect: Dialect) -> bool:
@@ -265,10 +258,6 @@ def images_name(context: SinkContext, table: str) -> str:
     """What the table of the rows that were there before is called."""
     whose = f"{context.application}/{context.query}/{table.lower()}"
     return f"{OWN_PREFIX}before_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
-
-
-def _own(dialect: Dialect, statement: str) -> str:
-    return statement.replace("?", dialect.placeholder)
 
 
 def _now() -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,11 +37,6 @@ class WriteTarget:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The names of the columns that are not of the key."""
-        return tuple(name for name in self.names if name not in self.key)
 
 
 @dataclass(frozen=True)
@@ -83,208 +79,230 @@ class Stager(Protocol):
 
     def add(self, table: pa.Table) -> None:
         """Write rows; called several times."""
-        ...
 
     def finish(self) -> None:
         """Make the rows stay."""
-        ...
 
     def give_up(self) -> None:
         """Leave nothing behind, as far as it is possible."""
-        ...
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """One database's own ways; everything else is common to all of them. It travels to Spark's executors.
 
     transactional_ddl: whether CREATE and ALTER are part of a transaction.
-    tells_shared_keys: whether `write` and `merge` themselves refuse two rows of one key within a batch.
+    detects_duplicates: whether `write` and `merge` themselves refuse two rows of one key within a batch.
     wants_sorted: whether a staging table must be sorted by the key to be merged fast; else `merge` sorts.
     driver_rows: up to this many rows a partition are faster through the driver than staged by a task.
     needs_shared_disk: whether tasks can stage rows only on the driver's own machine.
+    most_parts: how many staging tables can be merged at once; None: any number.
     replaces_by_any_unique: whether an update also replaces a row that shares another unique index than the key's.
     forms: how values are written as text.
     lock_own_tables, unlock_own_tables, give_up_own_tables: the statements around changes of Headrace's own tables, so
     that of several drivers one makes them.
+    errors: the exceptions of the client library. duplicates: those that can mean that two rows share a key.
     """
 
     name: ClassVar[str]
-    placeholder: ClassVar[str]
+    placeholder: ClassVar[str] = "%s"
     begin_write: ClassVar[str]
     begin_read: ClassVar[str]
-    lock_row: ClassVar[str]
-    transactional_ddl: ClassVar[bool]
-    detects_duplicates: ClassVar[bool]
-    wants_sorted: ClassVar[bool]
-    driver_rows: ClassVar[int]
-    needs_shared_disk: ClassVar[bool]
-    replaces_by_any_unique: ClassVar[bool]
+    lock_row: ClassVar[str] = " FOR UPDATE"
+    transactional_ddl: ClassVar[bool] = True
+    detects_duplicates: ClassVar[bool] = False
+    wants_sorted: ClassVar[bool] = True
+    driver_rows: ClassVar[int] = 5_000
+    needs_shared_disk: ClassVar[bool] = False
+    most_parts: ClassVar[int | None] = None
+    replaces_by_any_unique: ClassVar[bool] = False
     forms: ClassVar[Forms]
     lock_own_tables: ClassVar[tuple[str, ...]]
-    unlock_own_tables: ClassVar[tuple[str, ...]]
-    give_up_own_tables: ClassVar[tuple[str, ...]]
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
+    errors: ClassVar[tuple[type[Exception], ...]]
+    duplicates: ClassVar[tuple[type[Exception], ...]]
 
     @property
     def key_text(self) -> str:
         """The type of a text that a primary key of Headrace's own tables can hold."""
-        ...
+        return "text"
 
     @property
     def long_text(self) -> str:
         """The type of a text of any length."""
-        ...
+        return "text"
 
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions of the client library."""
-        ...
+    # ------------------------------------------------------------------------------------------------- connections
 
-    @property
-    def duplicates(self) -> tuple[type[Exception], ...]:
-        """The exceptions that can mean that two rows share a key."""
-        ...
-
-    @property
-    def most_parts(self) -> int | None:
-        """How many staging tables can be merged at once; None: any number."""
-        ...
-
+    @abstractmethod
     def connect(self) -> Connection:
         """A new connection for writing; creates the database if that is its way."""
-        ...
 
+    @abstractmethod
     def connect_to_read(self) -> Connection:
         """A new connection for reading an existing database."""
-        ...
 
-    def quote(self, name: str) -> str:
-        """`name` as a quoted identifier."""
-        ...
-
-    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
-        """The type to declare for `column` in a table with this `key`."""
-        ...
-
-    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
-        """What follows the list of columns when the result table is created."""
-        ...
-
-    def real_name(self, connection: Connection, table: str) -> str:
-        """The one spelling under which the database knows a table of this name, whether it is there or not."""
-        ...
-
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
-        """The table as it is, or None."""
-        ...
-
-    def rename(self, connection: Connection, table: str, name: str) -> None:
-        """Give a table another name; views that read it by its old name do so still, where the database can do that."""
-        ...
-
-    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
-        """Give each table its other name, in this order; in one step also where a rename ends the transaction."""
-        ...
-
-    def limit_of(self, column: ResultColumn) -> Limit:
-        """What a column takes that is declared for `column`."""
-        ...
-
-    def foreign_values(self, column: ResultColumn) -> str:
-        """A condition that holds for values of `column` in another form than they are written in; "": none can be."""
-        ...
-
-    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
-        ...
-
-    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        """The statement that inserts a row, or does nothing where its key is there; all names come unquoted."""
-        ...
-
-    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
-        """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
-        ...
-
-    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        """A new staging table of this name; called on an executor."""
-        ...
-
-    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
-        """Make staging tables readable before the transaction begins."""
-        ...
-
-    def part_source(self, part: StagedTable) -> str:
-        """What to write behind FROM to read a staging table."""
-        ...
-
-    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
-        """Write the rows of all staging tables.
-
-        Raises PartLost when one does not hold its number of rows, StageError when not all of them come in.
-        """
-        ...
-
-    def upsert_from(self, target: WriteTarget, source: str) -> str:
-        """The statement that writes the rows that `source` selects; each replaces the one with its key."""
-        ...
-
-    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
-        """The statement that deletes the rows whose keys `source` selects; `table` and `key` come unquoted."""
-        ...
-
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
-        """The names of the staging tables that begin with `prefix`."""
-        ...
-
-    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
-        """Drop staging tables, also attached ones; one that is not there any more is no error."""
-        ...
-
-    def readable(self, column: ResultColumn) -> str:
-        """The expression that selects `column` in a form that `restore` takes."""
-        ...
-
+    @abstractmethod
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in chunks, without holding all of them."""
-        ...
 
+    @abstractmethod
     def rights_beside_reading(self, connection: Connection) -> str:
         """What lets the connection's user reach, from a statement that reads, more than tables, in words; "": nothing.
 
         As in `is a superuser`: it could read and write files of the server, or end sessions.
         """
-        ...
 
+    @abstractmethod
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
         """The columns' names, then the first `limit` rows of one statement as they come, of which none is held.
 
         The statement may only read and is ended after `seconds`; the connection is of `connect_to_read`, and serves for
         nothing else.
         """
-        ...
 
+    # ---------------------------------------------------------------------------------------------------- tables
+
+    def quote(self, name: str) -> str:
+        """`name` as a quoted identifier."""
+        return '"' + name.replace('"', '""') + '"'
+
+    @abstractmethod
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        """The type to declare for `column` in a table with this `key`."""
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        """What follows the list of columns when the result table is created."""
+        return ""
+
+    def real_name(self, connection: Connection, table: str) -> str:
+        """The one spelling under which the database knows a table of this name, whether it is there or not."""
+        return table
+
+    @abstractmethod
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        """The table as it is, or None."""
+
+    def rename(self, connection: Connection, table: str, name: str) -> None:
+        """Give a table another name; views that read it by its old name do so still, where the database can do that."""
+        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+
+    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
+        """Give each table its other name, in this order; in one step also where a rename ends the transaction."""
+        for table, name in names:
+            self.rename(connection, table, name)
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        """What a column takes that is declared for `column`."""
+        return Limit()
+
+    def foreign_values(self, column: ResultColumn) -> str:
+        """A condition that holds for values of `column` in another form than they are written in.
+
+        Empty where a column's type leaves one form only.
+        """
+        return ""
+
+    @abstractmethod
+    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+        """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
+
+    @abstractmethod
+    def readable(self, column: ResultColumn) -> str:
+        """The expression that selects `column` in a form that `restore` takes."""
+
+    # ------------------------------------------------------------------------------- statements; names come unquoted
+
+    def own(self, statement: str) -> str:
+        """A statement of ours, whose placeholders are question marks, as the client library takes it."""
+        return statement.replace("?", self.placeholder)
+
+    def into(self, table: str, columns: Sequence[str]) -> str:
+        """How a statement begins that inserts rows."""
+        return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
+
+    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
+        """What an INSERT ends with if each row replaces the one with its key."""
+        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
+        others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
+        change = ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
+
+    def insert_from(self, target: WriteTarget, source: str) -> str:
+        """The statement that writes the rows that `source` gives, a SELECT or VALUES."""
+        then = self.replacing(target.names, target.key) if target.replaces else ""
+        return f"{self.into(target.table, target.names)} {source}{then}"
+
+    def insert(self, target: WriteTarget) -> str:
+        """The statement that writes one row, given by its values."""
+        return self.insert_from(target, f"VALUES ({', '.join([self.placeholder] * len(target.names))})")
+
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        """The statement that inserts a row, given by its values, or does nothing where its key is there."""
+        marks = ", ".join([self.placeholder] * len(columns))
+        return f"{self.into(table, columns)} VALUES ({marks}) ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+
+    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
+        """The statement that deletes the rows whose keys `source` selects."""
+        return f"DELETE FROM {self.quote(table)} WHERE ({identifiers(self, key)}) IN ({source})"
+
+    # ------------------------------------------------------------------------------------------------------- rows
+
+    @abstractmethod
+    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
+        """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
+
+    @abstractmethod
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        """A new staging table of this name; called on an executor."""
+
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:  # noqa: B027
+        """Make staging tables readable before the transaction begins; a server's connections read all of them."""
+
+    def part_source(self, part: StagedTable) -> str:
+        """What to write behind FROM to read a staging table."""
+        return self.quote(part.name)
+
+    @abstractmethod
+    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
+        """Write the rows of all staging tables.
+
+        Raises PartLost when one does not hold its number of rows, StageError when not all of them come in.
+        """
+
+    @abstractmethod
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        """The names of the staging tables that begin with `prefix`."""
+
+    @abstractmethod
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        """Drop staging tables, also attached ones; one that is not there any more is no error."""
+
+    # ----------------------------------------------------------------------------------------------------- faults
+
+    @abstractmethod
+    def explain(self, error: Exception) -> OptionError:
+        """The database's error as one sentence; never with a password in it."""
+
+    @abstractmethod
     def is_out_of_time(self, error: Exception) -> bool:
         """Whether `answer` was ended after its seconds."""
 
-    def explain(self, error: Exception) -> OptionError:
-        """The database's error as one sentence; never with a password in it."""
-        ...
-
+    @abstractmethod
     def waits_for_lock(self, error: BaseException) -> bool:
         """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
-        ...
 
+    @abstractmethod
     def is_transient(self, error: Exception) -> bool:
         """Whether the fault may be gone after a while, so that the batch may be tried again."""
-        ...
 
+    @abstractmethod
     def is_contended(self, error: Exception) -> bool:
         """Whether another transaction was in the way: a lock, a deadlock, or a table that was made at the same time."""
-        ...
 
+    @abstractmethod
     def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""
-        ...
 
 
 # Rows that are fetched at once when a table is read back.
@@ -321,12 +339,6 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
     cursor = connection.cursor()
     cursor.execute(statement, tuple(values))
     yield from cursor.fetchall()
-
-
-def delete_by_key(dialect: Dialect, table: str, key: Sequence[str], source: str) -> str:
-    """`Dialect.delete_from` for a database that looks up a list of keys fast."""
-    names = identifiers(dialect, key)
-    return f"DELETE FROM {dialect.quote(table)} WHERE ({names}) IN ({source})"
 
 
 def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:

@@ -10,18 +10,20 @@ from typing import Any
 
 from headrace.checkpoint import PlannedBatch
 from headrace.connectors.exactly_once import Admitted, BatchLine
-from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
+from headrace.connectors.sql.dialect import run
 from headrace.connectors.sql.system_tables import (
     BEFORE,
     EPOCHS,
     FORMS,
     LEDGER,
     LEDGER_FORM,
+    MINE,
     QUARANTINE,
     REPLAYS,
     REPLAYS_FORM,
     TABLES,
     TABLES_FORM,
+    OwnLines,
     make_all,
 )
 from headrace.contract import SinkContext
@@ -31,7 +33,6 @@ KEPT_BATCHES = 10_000
 # As many as Spark keeps: what a lost checkpoint entry is written again from.
 KEPT_PLANS = 100
 _PRUNE_EVERY = 100
-_MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 _NO_BATCH = 1 << 60
 
 
@@ -73,33 +74,27 @@ class Owner:
         return (self.application, self.query, self.generation) == own
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """Reads and writes the lines of one life and its table, on one connection; the caller holds the transaction."""
-
-    connection: Connection
-    dialect: Dialect
-    context: SinkContext
-    table: str
+class Ledger(OwnLines):
+    """The lines of the batches of one life and its table, its drivers' epochs, and whose table it is."""
 
     def create(self) -> None:
         """Bring the ledger's tables to their form, and enter the rows that are locked later."""
         with_replays = self.dialect.existing(self.connection, REPLAYS) is not None
         make_all(self.connection, self.dialect, (*FORMS, REPLAYS_FORM) if with_replays else FORMS)
-        if not self._rows(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
+        if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
             insert = self.dialect.insert_new(EPOCHS, ("application", "query", "epoch"), ("application", "query"))
-            self._run(insert, *self._driver, 0)
-        if not self._rows(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
+            self.run(insert, *self._driver, 0)
+        if not self.select(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
             names = tuple(column.name for column in TABLES_FORM.columns)
-            self._run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, "", "", "", 0, "")
+            self.run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, "", "", "", 0, "")
 
     # ------------------------------------------------------------------------------------------------ batches
 
     def lines(self, first: int = 0) -> list[BatchLine]:
         """The lines from batch `first` on, and the last one in any case."""
-        found = self._rows(
-            f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} AND batch >= ? ORDER BY batch", *self._mine, first
-        ) or self._rows(f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} ORDER BY batch DESC LIMIT 1", *self._mine)
+        found = self.select(
+            f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch >= ? ORDER BY batch", *self.mine, first
+        ) or self.select(f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} ORDER BY batch DESC LIMIT 1", *self.mine)
         return [_line(row) for row in found]
 
     def last(self) -> BatchLine | None:
@@ -109,20 +104,20 @@ class Ledger:
 
     def around(self, batch: int) -> tuple[BatchLine | None, BatchLine | None]:
         """The line of the newest batch before `batch`, and that of `batch`."""
-        statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {_MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
-        found = [_line(row) for row in self._rows(statement, *self._mine, batch)]
+        statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
+        found = [_line(row) for row in self.select(statement, *self.mine, batch)]
         own = next((line for line in found if line.batch == batch), None)
         return next((line for line in found if line.batch < batch), None), own
 
     def planned(self, batch: int) -> str | None:
         """What `batch` can be planned again from."""
-        found = self._rows(f"SELECT planned FROM {LEDGER} WHERE {_MINE} AND batch = ?", *self._mine, batch)
+        found = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not found or found[0][0] is None else str(found[0][0])
 
     def plans(self, first: int) -> Iterator[tuple[int, str]]:
         """What each batch from `first` on can be planned again from, where it still has its digest."""
-        statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {_MINE} AND batch >= ? AND planned IS NOT NULL"
-        for batch, digest, text in self._rows(statement, *self._mine, first):
+        statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
+        for batch, digest, text in self.select(statement, *self.mine, first):
             with suppress(ValueError):
                 if PlannedBatch.loads(text).digest(self.context.roots) == digest:
                     yield int(batch), str(text)
@@ -131,15 +126,15 @@ class Ledger:
         """Enter a batch; together with its rows it becomes visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         line, batch = entry.batch.line, entry.batch.line.batch
-        self._run(
-            f"INSERT INTO {LEDGER} ({LEDGER_FORM.names}) VALUES ({', '.join('?' * len(LEDGER_FORM.columns))})",
-            *(*self._mine, batch, entry.epoch, line.checkpoint, entry.rows, entry.quarantined, entry.batch.watermark),
+        self.enter(
+            LEDGER_FORM,
+            *(*self.mine, batch, entry.epoch, line.checkpoint, entry.rows, entry.quarantined, entry.batch.watermark),
             *(self.context.fingerprint, now, line.digest, line.chain, line.planned),
         )
         if batch % _PRUNE_EVERY == 0:
-            self._run(f"DELETE FROM {LEDGER} WHERE {_MINE} AND batch <= ?", *self._mine, batch - KEPT_BATCHES)
-            forgotten = f"UPDATE {LEDGER} SET planned = NULL WHERE {_MINE} AND batch <= ? AND planned IS NOT NULL"
-            self._run(forgotten, *self._mine, batch - KEPT_PLANS)
+            self.run(f"DELETE FROM {LEDGER} WHERE {MINE} AND batch <= ?", *self.mine, batch - KEPT_BATCHES)
+            forgotten = f"UPDATE {LEDGER} SET planned = NULL WHERE {MINE} AND batch <= ? AND planned IS NOT NULL"
+            self.run(forgotten, *self.mine, batch - KEPT_PLANS)
 
     # ------------------------------------------------------------------------------------------------ late rows
 
@@ -147,16 +142,16 @@ class Ledger:
         """The last batch of this very checkpoint whose late rows were brought back."""
         if self.dialect.existing(self.connection, REPLAYS) is None:
             return None
-        statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {_MINE} AND checkpoint = ?"
-        (found,) = self._rows(statement, *self._mine, checkpoint)
+        statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {MINE} AND checkpoint = ?"
+        (found,) = self.select(statement, *self.mine, checkpoint)
         return None if found[0] is None else int(found[0])
 
     def add_replay(self, replay: Replay) -> None:
         """Enter late rows that were brought back; they become visible at the commit."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self._run(
-            f"INSERT INTO {REPLAYS} ({REPLAYS_FORM.names}) VALUES ({', '.join('?' * len(REPLAYS_FORM.columns))})",
-            *(*self._mine, replay.checkpoint, replay.batch, replay.late),
+        self.enter(
+            REPLAYS_FORM,
+            *(*self.mine, replay.checkpoint, replay.batch, replay.late),
             *(replay.written, replay.deleted, replay.quarantined, now),
         )
 
@@ -165,17 +160,17 @@ class Ledger:
     def epoch(self, *, lock: bool = False) -> int:
         """The epoch of the query's newest driver; 0 before the first."""
         suffix = self.dialect.lock_row if lock else ""
-        found = self._rows(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
+        found = self.select(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
         return int(found[0][0]) if found else 0
 
     def enter_epoch(self, epoch: int) -> None:
         """Begin `epoch`: from the commit on, older drivers can write nothing. The row is locked and there."""
-        self._run(f"UPDATE {EPOCHS} SET epoch = ? WHERE application = ? AND query = ?", epoch, *self._driver)
+        self.run(f"UPDATE {EPOCHS} SET epoch = ? WHERE application = ? AND query = ?", epoch, *self._driver)
 
     def owner(self, name: str | None = None, *, lock: bool = False) -> Owner | None:
         """Whose result the table holds, or that of another `name`, as far as is known."""
         suffix = self.dialect.lock_row if lock else ""
-        found = self._rows(
+        found = self.select(
             f"SELECT query, generation, spark_schema, application, project FROM {TABLES} WHERE table_name = ?{suffix}",
             name or self.table,
         )
@@ -193,7 +188,7 @@ class Ledger:
     def own(self, schema: str) -> None:
         """Write down whose result the table holds from now on."""
         context = self.context
-        self._run(
+        self.run(
             f"UPDATE {TABLES} SET application = ?, project = ?, query = ?, generation = ?, spark_schema = ? "
             "WHERE table_name = ?",
             *(context.application, context.project, context.query, context.generation, schema, self.table),
@@ -204,62 +199,60 @@ class Ledger:
     @property
     def has_lines(self) -> bool:
         """Whether the ledger has a batch of the query, in whatever table."""
-        return bool(self._rows(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
+        return bool(self.select(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
 
     def rename(self, query: str) -> None:
         """Let all that is kept of the query, in all tables and generations, be of `query`."""
         for table in (TABLES, *self._tables()):
-            self._run(f"UPDATE {table} SET query = ? WHERE application = ? AND query = ?", query, *self._driver)
+            self.run(f"UPDATE {table} SET query = ? WHERE application = ? AND query = ?", query, *self._driver)
 
     def move(self, table: str) -> None:
         """Let all that is kept of the query beside the table, in all generations, be beside the one called `table`."""
         for each in self._tables():
             moved = f"UPDATE {each} SET table_name = ? WHERE application = ? AND query = ? AND table_name = ?"
-            self._run(moved, table, self.context.application, self.context.query, self.table)
+            self.run(moved, table, self.context.application, self.context.query, self.table)
 
     # ------------------------------------------------------------------------------------------- generations
 
     def count(self, table: str) -> int:
         """How many rows of one of Headrace's own tables are the generation's."""
-        return int(self._rows(f"SELECT COUNT(*) FROM {table} WHERE {_MINE}", *self._mine)[0][0])
+        return int(self.select(f"SELECT COUNT(*) FROM {table} WHERE {MINE}", *self.mine)[0][0])
 
     def enter_owner(self, name: str, owner: Owner) -> None:
         """Write down whose result the table called `name` holds."""
         self.forget_owner(name)
-        marks = ", ".join("?" * len(TABLES_FORM.columns))
-        values = (name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
-        self._run(f"INSERT INTO {TABLES} ({TABLES_FORM.names}) VALUES ({marks})", *values)
+        self.enter(TABLES_FORM, name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
 
     def forget_owner(self, name: str) -> None:
         """Let nothing be known of a table called `name`."""
-        self._run(f"DELETE FROM {TABLES} WHERE table_name = ?", name)
+        self.run(f"DELETE FROM {TABLES} WHERE table_name = ?", name)
 
     def forget(self) -> None:
         """Delete everything that is kept of the generation."""
         kept = self._tables()
         if BEFORE in kept:
-            named = f"SELECT DISTINCT images FROM {BEFORE} WHERE {_MINE}"
-            for (images,) in self._rows(named, *self._mine):
+            named = f"SELECT DISTINCT images FROM {BEFORE} WHERE {MINE}"
+            for (images,) in self.select(named, *self.mine):
                 for aside in (str(images), *aside_names(str(images))):
                     self.delete_lines(aside)
                 run(self.connection, f"DROP TABLE IF EXISTS {self.dialect.quote(str(images))}")
         for table in kept:
-            self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine)
+            self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine)
 
     def rename_table(self, name: str) -> None:
         """Let all that is kept of the generation be that of the table called `name`."""
         for table in self._tables():
-            self._run(f"UPDATE {table} SET table_name = ? WHERE {_MINE}", name, *self._mine)
+            self.run(f"UPDATE {table} SET table_name = ? WHERE {MINE}", name, *self.mine)
 
     def forget_driver(self) -> None:
         """Let nothing be known of the generation's drivers."""
-        self._run(f"DELETE FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver)
+        self.run(f"DELETE FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver)
 
     # ------------------------------------------------------------------------------------------- rewinding
 
     def batches_after(self, batch: int) -> set[int]:
         """The batches after one of which the ledger has a line."""
-        found = self._rows(f"SELECT batch FROM {LEDGER} WHERE {_MINE} AND batch > ?", *self._mine, batch)
+        found = self.select(f"SELECT batch FROM {LEDGER} WHERE {MINE} AND batch > ?", *self.mine, batch)
         return {int(number) for (number,) in found}
 
     def replays_after(self, batch: int) -> list[int]:
@@ -268,21 +261,21 @@ class Ledger:
             return []
         return [
             int(number)
-            for (number,) in self._rows(f"SELECT batch FROM {REPLAYS} WHERE {_MINE} AND batch > ?", *self._mine, batch)
+            for (number,) in self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
         ]
 
     def move_lines(self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: str = "") -> None:
         """Let the lines `of` one table, or of each, that are kept by the name `former` be kept by `name`."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
             if table in self._tables() and of in ("", table):
-                moved = f"UPDATE {table} SET table_name = ? WHERE {_MINE} AND batch BETWEEN ? AND ?"
-                self._run(moved, name, *self._mine[:3], former, first, last)
+                moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
+                self.run(moved, name, *self.mine[:3], former, first, last)
 
     def delete_lines(self, name: str) -> None:
         """Delete what is kept by a name."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
             if table in self._tables():
-                self._run(f"DELETE FROM {table} WHERE {_MINE}", *self._mine[:3], name)
+                self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
     def _tables(self) -> tuple[str, ...]:
         """The tables of Headrace's own that tell of the query's batches; some are made when they are needed first."""
@@ -294,19 +287,6 @@ class Ledger:
         # No query has a blank in its name.
         query = self.context.query
         return self.context.application, f"{query} (rebuild)" if self.context.rebuilds else query
-
-    @property
-    def _mine(self) -> tuple[str, str, int, str]:
-        return self.context.application, self.context.query, self.context.generation, self.table
-
-    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        return list(rows_of(self.connection, self._own(statement), values))
-
-    def _run(self, statement: str, *values: object) -> None:
-        run(self.connection, self._own(statement), values)
-
-    def _own(self, statement: str) -> str:
-        return statement.replace("?", self.dialect.placeholder)
 
 
 _LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"

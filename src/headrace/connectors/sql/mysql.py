@@ -16,6 +16,7 @@ from pymysql.cursors import Cursor, SSCursor
 
 from headrace.connectors.sql.dialect import (
     Connection,
+    Dialect,
     PartLost,
     StagedTable,
     Stager,
@@ -131,21 +132,14 @@ class MySql(ServerSink):
 
 
 @dataclass(frozen=True)
-class MySqlDialect:
+class MySqlDialect(Dialect):
     """The ways of MySQL and MariaDB."""
 
     name: ClassVar[str] = "MySQL"
-    placeholder: ClassVar[str] = "%s"
     begin_write: ClassVar[str] = "START TRANSACTION"
     begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-    lock_row: ClassVar[str] = " FOR UPDATE"
     transactional_ddl: ClassVar[bool] = False
-    detects_duplicates: ClassVar[bool] = False
-    wants_sorted: ClassVar[bool] = True
-    driver_rows: ClassVar[int] = 5_000
-    needs_shared_disk: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = True
-    most_parts: ClassVar[int | None] = None
     forms: ClassVar[Forms] = Forms(hexadecimal="", widens_floats=True)
     lock_own_tables: ClassVar[tuple[str, ...]] = ("DO GET_LOCK(CONCAT('headrace_', MD5(DATABASE())), 20)",)
     unlock_own_tables: ClassVar[tuple[str, ...]] = ("DO RELEASE_LOCK(CONCAT('headrace_', MD5(DATABASE())))",)
@@ -215,9 +209,6 @@ class MySqlDialect:
         found = list(rows_of(connection, statement, (table,)))
         return str(found[0][0]) if found else table.lower() if folds == 1 else table
 
-    def rename(self, connection: Connection, table: str, name: str) -> None:
-        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
-
     def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
         pairs = ", ".join(f"{self.quote(table)} TO {self.quote(name)}" for table, name in names)
         run(connection, f"RENAME TABLE {pairs}")
@@ -228,36 +219,22 @@ class MySqlDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return limit_of(self.declare(column, ()).lower())
 
-    def foreign_values(self, column: ResultColumn) -> str:
-        # A column's type leaves one form only.
-        return ""
-
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
 
-    # ---------------------------------------------------------------------------------------------------- rows
-
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        marks = ", ".join(["%s"] * len(columns))
-        same = self.quote(key[0])
+        same, marks = self.quote(key[0]), ", ".join(["%s"] * len(columns))
         # INSERT IGNORE would also ignore a value that is cut off.
-        return f"{self._into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
+        return f"{self.into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
 
-    def _into(self, table: str, columns: Sequence[str]) -> str:
-        return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
-
-    def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
+    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
-        names = [self.quote(name) for name in others or key[:1]]
-        return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in names)
+        others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
+        return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in others)
 
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
-        marks = ", ".join(["%s"] * len(target.names))
-        statement = self._into(target.table, target.names) + f" VALUES ({marks})"
-        if target.replaces:
-            statement += self._replace(target.others, target.key)
         # PyMySQL sends many rows in one statement.
-        came_in = connection.cursor().executemany(statement, rows(table, target.columns, self.forms))
+        came_in = connection.cursor().executemany(self.insert(target), rows(table, target.columns, self.forms))
         require_all_in(target.table, table.num_rows, came_in or 0)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
@@ -267,25 +244,14 @@ class MySqlDialect:
             MySqlAddress.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote
         )
 
-    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
-        """Nothing to do: every connection reads staging tables."""
-
-    def part_source(self, part: StagedTable) -> str:
-        return self.quote(part.name)
-
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
-        then = self._replace(target.others, target.key) if target.replaces else ""
         # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
         for part in parts:
             self._require_whole(connection, part)
-            came_in = connection.cursor().execute(
-                f"{self._into(target.table, target.names)} SELECT {names} FROM {self.quote(part.name)}{then}", ()
-            )
+            statement = self.insert_from(target, f"SELECT {names} FROM {self.quote(part.name)}")
+            came_in = connection.cursor().execute(statement, ())
             require_all_in(target.table, part.rows, came_in)
-
-    def upsert_from(self, target: WriteTarget, source: str) -> str:
-        return f"{self._into(target.table, target.names)} {source}{self._replace(target.others, target.key)}"
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         # Before version 11.1, MariaDB would look through the whole list of keys for each row of the table.

@@ -13,12 +13,12 @@ from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql import postgres_connection as address
 from headrace.connectors.sql.dialect import (
     Connection,
+    Dialect,
     PartLost,
     StagedTable,
     Stager,
     WriteTarget,
     chunks,
-    delete_by_key,
     identifiers,
     require_all_in,
     rows_of,
@@ -113,31 +113,20 @@ class Postgres(ServerSink):
 
 
 @dataclass(frozen=True)
-class PostgresDialect:
+class PostgresDialect(Dialect):
     """PostgreSQL's own ways."""
 
     name: ClassVar[str] = "PostgreSQL"
-    placeholder: ClassVar[str] = "%s"
     # What was committed while a lock was waited for must be seen, whatever the server's own default is.
     begin_write: ClassVar[str] = "BEGIN ISOLATION LEVEL READ COMMITTED"
     begin_read: ClassVar[str] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    lock_row: ClassVar[str] = " FOR UPDATE"
-    key_text: ClassVar[str] = "text"
-    long_text: ClassVar[str] = "text"
-    transactional_ddl: ClassVar[bool] = True
     detects_duplicates: ClassVar[bool] = True
     wants_sorted: ClassVar[bool] = False
-    driver_rows: ClassVar[int] = 5_000
-    needs_shared_disk: ClassVar[bool] = False
-    replaces_by_any_unique: ClassVar[bool] = False
-    most_parts: ClassVar[int | None] = None
     forms: ClassVar[Forms] = Forms(zone="+00", hexadecimal="\\x")
     lock_own_tables: ClassVar[tuple[str, ...]] = (
         "BEGIN ISOLATION LEVEL READ COMMITTED",
         "SELECT pg_advisory_xact_lock(hashtext('headrace'), hashtext(current_schema()))",
     )
-    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
-    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
     errors: ClassVar[tuple[type[Exception], ...]] = (psycopg.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (
         psycopg.errors.UniqueViolation,
@@ -166,7 +155,7 @@ class PostgresDialect:
 
     def quote(self, name: str) -> str:
         # psycopg takes a per cent sign for a placeholder.
-        return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+        return super().quote(name).replace("%", "%%")
 
     def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
         if column.kind == "decimal":
@@ -176,16 +165,6 @@ class PostgresDialect:
             return sizes.get(column.type.simpleString(), "bigint")
         # Spark orders and compares text by its bytes; so ordered, an index is built in half the time.
         return _DECLARED[column.kind] + (' COLLATE "C"' if column.kind == "text" and column in key else "")
-
-    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
-        return ""
-
-    def real_name(self, connection: Connection, table: str) -> str:
-        """Names are always quoted, so that each has one spelling."""
-        return table
-
-    def rename(self, connection: Connection, table: str, name: str) -> None:
-        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
     def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
         taken = {name for _, name in names}
@@ -201,24 +180,8 @@ class PostgresDialect:
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit(refused="\0") if column.kind in ("text", "json") else Limit()
 
-    def foreign_values(self, column: ResultColumn) -> str:
-        # A column's type leaves one form only.
-        return ""
-
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
-
-    # ---------------------------------------------------------------------------------------------------- rows
-
-    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        marks = ", ".join(["%s"] * len(columns))
-        into = f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)}) VALUES ({marks})"
-        return into + f" ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
-
-    def _replace(self, others: Sequence[str], key: Sequence[str]) -> str:
-        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
-        change = ", ".join(f"{self.quote(name)} = excluded.{self.quote(name)}" for name in others or key[:1])
-        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
 
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         values = [array.to_pylist() for array in texts(table, target.columns, self.forms)]
@@ -226,12 +189,8 @@ class PostgresDialect:
         arrays = ", ".join(["%s::text[]"] * len(values))
         names = [f"c{at}" for at in range(len(values))]
         cast_names = ", ".join(f"{name}::{type_}" for name, type_ in zip(names, types, strict=True))
-        cursor = connection.cursor().execute(
-            f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
-            f"SELECT {cast_names} FROM unnest({arrays}) AS given ({', '.join(names)})"
-            + (self._replace(target.others, target.key) if target.replaces else ""),
-            values,
-        )
+        source = f"SELECT {cast_names} FROM unnest({arrays}) AS given ({', '.join(names)})"
+        cursor = connection.cursor().execute(self.insert_from(target, source), values)
         require_all_in(target.table, table.num_rows, cursor.rowcount)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
@@ -239,25 +198,14 @@ class PostgresDialect:
         connection = cast("psycopg.Connection[Any]", self.connect())
         return CopyStager(connection, self.quote(name), declared, columns, self.forms)
 
-    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
-        """Nothing to do: every connection reads staging tables."""
-
-    def part_source(self, part: StagedTable) -> str:
-        return self.quote(part.name)
-
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
         # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
         order = f" ORDER BY {identifiers(self, target.key)}" if target.key else ""
         source = f"SELECT {names} FROM ({union}) AS parts{order}"
-        into = f"INSERT INTO {self.quote(target.table)} ({names}) "
-        if not target.replaces:
-            statement = into + source
-        elif cast(psycopg.Connection[Any], connection).info.server_version < MERGE_SINCE:
-            statement = into + source + self._replace(target.others, target.key)
-        else:
-            statement = self._merge(target, source)
+        merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
+        statement = self._merge(target, source) if merges else self.insert_from(target, source)
         found = connection.cursor().execute(statement, ()).rowcount
         expected = sum(part.rows for part in parts)
         if found != expected:
@@ -266,17 +214,11 @@ class PostgresDialect:
                 raise PartLost(f"{expected} rows were staged, and {staged} were found")
             require_all_in(target.table, expected, found)
 
-    def upsert_from(self, target: WriteTarget, source: str) -> str:
-        into = f"INSERT INTO {self.quote(target.table)} ({identifiers(self, target.names)}) "
-        return into + source + self._replace(target.others, target.key)
-
-    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
-        return delete_by_key(self, table, key, source)
-
     def _merge(self, target: WriteTarget, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
-        change = ", ".join(f"{self.quote(name)} = given.{self.quote(name)}" for name in target.others or target.key[:1])
+        others = [self.quote(name) for name in target.names if name not in target.key] or [self.quote(target.key[0])]
+        change = ", ".join(f"{name} = given.{name}" for name in others)
         given = ", ".join(f"given.{self.quote(name)}" for name in target.names)
         return (
             f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "

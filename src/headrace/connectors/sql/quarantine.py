@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, WriteTarget, identifiers, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import BAD_COLUMNS, Content, row_text
-from headrace.connectors.sql.system_tables import QUARANTINE, QUARANTINE_FORM, OwnTable
+from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
 from headrace.connectors.sql.types import rows
-from headrace.contract import SinkContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _AT_ONCE = 1_000
-_MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 
-@dataclass(frozen=True)
-class QuarantineTable:
-    """The rows quarantined of one generation of a query; the caller holds the transaction."""
-
-    TABLE: ClassVar[str] = QUARANTINE
-    FORM: ClassVar[OwnTable] = QUARANTINE_FORM
-    connection: Connection
-    dialect: Dialect
-    context: SinkContext
-    table: str
+class QuarantineTable(OwnLines):
+    """The rows quarantined of one generation of a query."""
 
     def clear(self) -> None:
         """Forget the rows of earlier batches, as complete mode replaces the whole result."""
-        run(self.connection, self._own(f"DELETE FROM {self.TABLE} WHERE {_MINE}"), self._mine)
+        self.run(f"DELETE FROM {QUARANTINE} WHERE {MINE}", *self.mine)
 
     def add(self, batch: int, bad: Iterable[BadRow]) -> int:
         """Set rows aside; returns how many."""
-        marks = ", ".join("?" * len(self.FORM.columns))
-        statement = self._own(f"INSERT INTO {self.TABLE} ({self.FORM.names}) VALUES ({marks})")
+        marks = ", ".join("?" * len(QUARANTINE_FORM.columns))
+        statement = self.dialect.own(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) VALUES ({marks})")
         head = self._head(batch)
         count, rows = 0, iter(bad)
         while some := list(islice(rows, _AT_ONCE)):
@@ -51,28 +41,17 @@ class QuarantineTable:
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:
             columns = ", ".join(self.dialect.quote(name) for name in BAD_COLUMNS)
-            statement = (
-                f"INSERT INTO {self.TABLE} ({self.FORM.names}) SELECT ?, ?, ?, ?, ?, {columns} "
-                f"FROM {self.dialect.part_source(part)}"
-            )
-            run(self.connection, self._own(statement), self._head(batch))
+            source = f"SELECT ?, ?, ?, ?, ?, {columns} FROM {self.dialect.part_source(part)}"
+            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:
         """The values of each row that was quarantined for this table, as JSON."""
-        statement = f"SELECT row_values FROM {self.TABLE} WHERE {_MINE} ORDER BY batch"
-        found: Iterator[tuple[Any, ...]] = rows_of(self.connection, self._own(statement), self._mine)
-        return (str(row[0]) for row in found)
+        found = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
+        return (str(values) for (values,) in found)
 
     def _head(self, batch: int) -> tuple[str, str, int, int, str]:
         return self.context.application, self.context.query, self.context.generation, batch, self.table
-
-    @property
-    def _mine(self) -> tuple[str, str, int, str]:
-        return self.context.application, self.context.query, self.context.generation, self.table
-
-    def _own(self, statement: str) -> str:
-        return statement.replace("?", self.dialect.placeholder)
 
 
 # Keys that are looked for by one statement.

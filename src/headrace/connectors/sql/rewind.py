@@ -90,7 +90,7 @@ class Rewinding:
         if whole is not None:
             names, table = identifiers(dialect, self.table.names), dialect.quote(self.table.name)
             run(connection, f"DELETE FROM {table}")
-            self._run(
+            self.ledger.run(
                 f"INSERT INTO {table} ({names}) SELECT {names} FROM {dialect.quote(self.images.name)} "
                 f"WHERE {dialect.quote(STEP)} = ?",
                 whole.step,
@@ -107,7 +107,7 @@ class Rewinding:
         run(connection, dialect.delete_from(self.table.name, key, gone))
         target = WriteTarget(table=self.table.name, columns=self.table.columns, key=tuple(key), replaces=True)
         source = f"SELECT {identifiers(dialect, target.names)} FROM {_BACK} WHERE {there} = 1"
-        run(connection, dialect.upsert_from(target, source))
+        run(connection, dialect.insert_from(target, source))
 
     def counted(self, batch: int, system: str) -> list[Held]:
         """What `rewind` would change, as numbers."""
@@ -118,7 +118,7 @@ class Rewinding:
         if whole is not None:
             [(now,)] = rows_of(connection, f"SELECT COUNT(*) FROM {dialect.quote(self.table.name)}")
             kept = f"SELECT COUNT(*) FROM {dialect.quote(self.images.name)} WHERE {dialect.quote(STEP)} = "
-            [(then,)] = rows_of(connection, f"{kept}{dialect.placeholder}", (whole.step,))
+            [(then,)] = self.ledger.select(f"{kept}?", whole.step)
             found.append(Held(count=int(now), what=f"rows of {where} are removed"))
             found.append(Held(count=int(then), what=f"rows of {where} are brought back as they were"))
         elif steps:
@@ -137,9 +137,6 @@ class Rewinding:
         if replays := self.ledger.replays_after(batch):
             found.append(Held(count=len(replays), what=f"corrections by late rows of {where} are taken back"))
         return [each for each in found if each.count]
-
-    def _run(self, statement: str, *values: object) -> None:
-        run(self.ledger.connection, statement.replace("?", self.ledger.dialect.placeholder), values)
 
 
 # Whether a row was there, and is there.

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.sql.dialect import (
     Connection,
+    Dialect,
     PartLost,
     StagedTable,
     Stager,
     WriteTarget,
     chunks,
-    delete_by_key,
     identifiers,
     require_all_in,
     rows_of,
     run,
 )
-from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
+from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.system_tables import OWN_PREFIX
@@ -219,7 +219,7 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: str | 
 
 
 @dataclass(frozen=True)
-class SqliteDialect:
+class SqliteDialect(Dialect):
     """SQLite's own ways."""
 
     name: ClassVar[str] = "SQLite"
@@ -227,26 +227,15 @@ class SqliteDialect:
     begin_write: ClassVar[str] = "BEGIN IMMEDIATE"
     begin_read: ClassVar[str] = "BEGIN"
     lock_row: ClassVar[str] = ""
-    key_text: ClassVar[str] = "TEXT"
-    long_text: ClassVar[str] = "TEXT"
-    transactional_ddl: ClassVar[bool] = True
-    detects_duplicates: ClassVar[bool] = False
-    wants_sorted: ClassVar[bool] = True
     driver_rows: ClassVar[int] = 20_000
     needs_shared_disk: ClassVar[bool] = True
-    replaces_by_any_unique: ClassVar[bool] = False
     forms: ClassVar[Forms] = ISO
     lock_own_tables: ClassVar[tuple[str, ...]] = ("BEGIN IMMEDIATE",)
-    unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
-    give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
+    most_parts: ClassVar[int | None] = MOST_ATTACHED
     path: str
     busy_seconds: float = BUSY_SECONDS
-
-    @property
-    def most_parts(self) -> int:
-        return MOST_ATTACHED
 
     def connect(self) -> Connection:
         with suppress(OSError):
@@ -267,9 +256,6 @@ class SqliteDialect:
         return sqlite3.connect(
             database, uri=uri, timeout=self.busy_seconds, isolation_level=None, check_same_thread=False
         )
-
-    def quote(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
 
     def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
         if column.kind == "decimal" and column.precision <= EXACT_DIGITS:
@@ -297,15 +283,8 @@ class SqliteDialect:
         run(connection, "PRAGMA legacy_alter_table = ON")
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
-        for table, name in names:
-            self.rename(connection, table, name)
-
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
-
-    def limit_of(self, column: ResultColumn) -> Limit:
-        return Limit()
 
     def foreign_values(self, column: ResultColumn) -> str:
         return foreign_values(column, self.quote(column.name))
@@ -313,33 +292,13 @@ class SqliteDialect:
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there.declared, column, self.declare(column, ()))
 
-    def upsert(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        return self._insert(table, columns) + self._replace(columns, key)
-
-    def _insert(self, table: str, columns: Sequence[str]) -> str:
-        return f"{self._into(table, columns)} VALUES ({', '.join('?' * len(columns))})"
-
-    def _into(self, table: str, columns: Sequence[str]) -> str:
+    def into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({identifiers(self, columns)})"
 
-    def _replace(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
-        others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
-        change = ", ".join(f"{name} = excluded.{name}" for name in others)
-        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
-
-    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        return f"{self._insert(table, columns)} ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
-
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
-        statement = (
-            self.upsert(target.table, target.names, target.key)
-            if target.replaces
-            else self._insert(target.table, target.names)
-        )
         given = rows(table, target.columns, self.forms)
-        came_in = cast(sqlite3.Connection, connection).executemany(statement, given).rowcount
+        came_in = cast(sqlite3.Connection, connection).executemany(self.insert(target), given).rowcount
         require_all_in(target.table, len(given), came_in)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
@@ -354,21 +313,15 @@ class SqliteDialect:
     def part_source(self, part: StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
-    def upsert_from(self, target: WriteTarget, source: str) -> str:
+    def insert_from(self, target: WriteTarget, source: str) -> str:
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
-        into, then = self._into(target.table, target.names), self._replace(target.names, target.key)
-        return f"{into} SELECT * FROM ({source}) WHERE true{then}"
-
-    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
-        return delete_by_key(self, table, key, source)
+        bounded = target.replaces and source.startswith("SELECT")
+        return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
-        into = self._into(target.table, target.names)
-        then = f" WHERE true{self._replace(target.names, target.key)}" if target.replaces else ""
         for part in parts:
-            found = connection.cursor().execute(
-                f"{into} SELECT {identifiers(self, target.names)} FROM {self.part_source(part)}{then}"
-            )
+            source = f"SELECT {identifiers(self, target.names)} FROM {self.part_source(part)}"
+            found = connection.cursor().execute(self.insert_from(target, source))
             if found.rowcount != part.rows:
                 [(staged,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
                 if staged != part.rows:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from headrace.connectors.sql.dialect import Connection, Dialect, run
+from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
+from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
 
 OWN_PREFIX = "_headrace_"
@@ -162,6 +163,37 @@ BEFORE_FORM = OwnTable(
 )
 # The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.
 FORMS = (EPOCHS_FORM, LEDGER_FORM, TABLES_FORM, QUARANTINE_FORM)
+
+
+# The lines of one life and its table, by `OwnLines.mine`.
+MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
+
+
+@dataclass(frozen=True)
+class OwnLines:
+    """What Headrace's own tables keep of one life and its table, on a connection; the caller holds the transaction."""
+
+    connection: Connection
+    dialect: Dialect
+    context: SinkContext
+    table: str
+
+    @property
+    def mine(self) -> tuple[str, str, int, str]:
+        """Whose lines they are, as `MINE` asks for it."""
+        return self.context.application, self.context.query, self.context.generation, self.table
+
+    def select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a statement with question marks gives."""
+        return list(rows_of(self.connection, self.dialect.own(statement), values))
+
+    def run(self, statement: str, *values: object) -> None:
+        """Run a statement with question marks for its effect."""
+        run(self.connection, self.dialect.own(statement), values)
+
+    def enter(self, form: OwnTable, *values: object) -> None:
+        """Insert a line."""
+        self.run(f"INSERT INTO {form.name} ({form.names}) VALUES ({', '.join('?' * len(form.columns))})", *values)
 
 
 def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable]) -> None:
