@@ -427,13 +427,13 @@ def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, mo
         return "INSERT INTO of_nobody VALUES (1)"
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteDialect, "upsert_from", refused)
+        patch.setattr(SqliteDialect, "insert_from", refused)
         with pytest.raises(HeadraceError, match="HR587"):
             hr.rewind(project, "totals", to_batch=1)
     assert (state(project), codes(project)) == (at(2), [])
     hr.rewind(project, "totals", to_batch=1)
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteDialect, "upsert_from", refused)
+        patch.setattr(SqliteDialect, "insert_from", refused)
         with pytest.raises(HeadraceError, match="HR587"):
             hr.undo_rewind(project, "totals")
     assert (state(project), codes(project)) == (at(1), [])

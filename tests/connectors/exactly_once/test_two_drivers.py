@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import pytest
 from headrace.connectors.exactly_once import Retry
 from headrace.connectors.sql import prepare, silence
 from headrace.connectors.sql.dialect import run
-from headrace.contract import Boundary
-from headrace.errors import CheckpointError, Fenced, HeadraceError, SinkError
+from headrace.contract import Boundary, SinkContext
+from headrace.errors import CheckpointError, Fenced, HeadraceError, NothingChanged, SinkError
 
 from ..sql.databases import Database, database
 from .drivers import EVERY, Driver
@@ -255,6 +256,25 @@ def test_a_commit_without_an_answer_is_not_told_as_not_written(
     assert {what.partition(":")[0] for what in told} == {"it is not known whether batch 1 of query 'q' was written"}
     assert "nothing of the batch" not in ended.value.findings[0].fix
     assert first.rows() == ["f0", "f1"]
+
+
+MOVES: dict[str, Callable[[Any, SinkContext], None]] = {
+    "the result of query 'q' was moved": lambda sink, run: sink.reset.hand_over(run, 2, None),
+    "the ledger of query 'q' was given the name 'other'": lambda sink, run: sink.rename.rename_query(
+        replace(run, query="other"), "q", None
+    ),
+}
+
+
+@pytest.mark.parametrize("done", MOVES)
+def test_a_move_whose_commit_has_no_answer_is_not_told_as_refused(
+    first: Driver, monkeypatch: pytest.MonkeyPatch, done: str
+) -> None:
+    sink, lossy = first.database.sink(key=[]), lossy_connection(first, 0.0)
+    monkeypatch.setattr(type(sink.dialect()), "connect", lambda dialect: lossy)
+    with pytest.raises(SinkError, match=f"it is not known whether {done}: ") as told:
+        MOVES[done](sink, first.run)
+    assert not isinstance(told.value, NothingChanged)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["lost", "late"])

@@ -100,7 +100,7 @@ class DeltaSink(Sink):
         yield from one_writer(self.path)
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
-            yield OptionError(code="HR403", what=what, fix="give key: the columns that the query groups by")
+            yield OptionError(code="HR403", what=what, fix="give key: the columns that identify a row of the result")
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
                 yield OptionError(code="HR113", what=f"{option} names a column twice", fix="name each column once")

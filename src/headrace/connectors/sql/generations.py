@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.connectors.sql.dialect import Dialect, OfTable, Transaction, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, rows_of, run
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE, TABLES
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
@@ -27,7 +27,7 @@ class TableReset(OfTable, SinkReset):
         if not self.is_there:
             return ()
         dialect = self.dialect()
-        with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
+        with reading(dialect, context) as connection:
             if dialect.existing(connection, TABLES) is None:
                 return ()
             ledger = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
@@ -117,7 +117,7 @@ def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
 @contextmanager
 def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
     """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more."""
-    transaction = Transaction()
+    transaction, whose = Transaction(), f"the result of query '{context.query}'"
     try:
         with closing(dialect.connect()) as connection:
             ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
@@ -127,25 +127,32 @@ def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger
                 ledger.enter_epoch(ledger.epoch(lock=True) + 1)
                 yield ledger
     except dialect.errors as error:
+        failure = explained(dialect, error, f"{whose} cannot be moved", transaction, f"{whose} was moved")
         unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
-        failure = explained(dialect, context, error)
         raise (NothingChanged(replace(failure.findings[0], code="HR587")) if unchanged else failure) from None
 
 
 @contextmanager
-def translate_errors(dialect: Dialect, context: SinkContext) -> Iterator[None]:
-    """Tell an error of the database in one sentence."""
+def reading(dialect: Dialect, context: SinkContext) -> Iterator[Connection]:
+    """A connection that reads; an error of the database is told in one sentence."""
     try:
-        yield
+        with closing(dialect.connect_to_read()) as connection:
+            yield connection
     except dialect.errors as error:
-        raise explained(dialect, context, error) from None
+        raise explained(dialect, error, f"the result of query '{context.query}' cannot be looked at") from None
 
 
-def explained(dialect: Dialect, context: SinkContext, error: Exception) -> SinkError:
-    """The error in one sentence."""
+def explained(
+    dialect: Dialect, error: Exception, what: str, transaction: Transaction | None = None, done: str = ""
+) -> SinkError:
+    """The error in one sentence that begins with what cannot be done.
+
+    done: the same as a fact, of which nothing is known where the answer to the transaction's COMMIT is lost.
+    """
     problem = dialect.explain(error)
-    what = f"the result of query '{context.query}' cannot be looked at or moved: {problem.what}"
-    return SinkError(Finding(code=problem.code, what=what, fix=problem.fix))
+    if transaction is not None and transaction.is_in_doubt:
+        what = f"it is not known whether {done}"
+    return SinkError(Finding(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix))
 
 
 _SUFFIX = "__rebuild"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
 from headrace.connectors.sql.dialect import OfTable, WriteTarget, identifiers, rows_of, run
-from headrace.connectors.sql.generations import locked, owner_of, translate_errors
+from headrace.connectors.sql.generations import locked, owner_of, reading
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE
@@ -219,7 +219,7 @@ class TableRewind(OfTable, SinkRewind):
     def _found(self, context: SinkContext) -> Iterator[Rewinding | None]:
         """The table, to be read."""
         dialect, name = self.dialect(), self.table
-        with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
+        with reading(dialect, context) as connection:
             ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
             yield Rewinding.of(ledger, self.key, name)
 

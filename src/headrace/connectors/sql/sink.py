@@ -83,7 +83,7 @@ class DatabaseSink(Sink):
             yield OptionError(
                 code="HR403",
                 what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
-                fix="give key: the columns that the query groups by",
+                fix="give key: the columns that identify a row of the result",
             )
         if not self.table or self.table.lower().startswith(OWN_PREFIX):
             what = f"a result table may not be called '{self.table}'"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
 from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, rows_of, run
-from headrace.connectors.sql.generations import locked, translate_errors
+from headrace.connectors.sql.generations import explained, locked, reading
 from headrace.connectors.sql.ledger import Ledger, LedgerEntry, Owner
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.result_table import ResultTable
@@ -32,7 +32,7 @@ class TableAdoption(OfTable, SinkAdoption):
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
         dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
-        with translate_errors(dialect, context), closing(dialect.connect_to_read()) as connection:
+        with reading(dialect, context) as connection:
             table = table.as_known(connection, dialect)
             ledger = Ledger(connection, dialect, context, table.name)
             owner = None if TABLES_FORM.missing_columns(connection, dialect) else table.owner(ledger)
@@ -137,16 +137,16 @@ class TableRename(OfTable, SinkRename):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         dialect = self.dialect()
-        with _translate_errors(
-            dialect, f"the ledger of query '{former}' cannot be given the name '{context.query}'"
-        ) as connection:
+        ledger = f"the ledger of query '{former}'"
+        cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
+        with _renaming(dialect, cannot, done) as (connection, transaction):
             if dialect.existing(connection, LEDGER) is None:
                 return
             table = dialect.real_name(connection, self.table)
             old, new = (Ledger(connection, dialect, each, table) for each in (replace(context, query=former), context))
             old.create()
             new.create()
-            with Transaction().begin(connection, dialect):
+            with transaction.begin(connection, dialect):
                 new.owner(lock=True)
                 epoch = max(old.epoch(lock=True), new.epoch(lock=True)) + 1
                 if old.has_lines and new.has_lines:
@@ -160,7 +160,8 @@ class TableRename(OfTable, SinkRename):
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         dialect, name, former = self.dialect(), self.table, self.renamed_from
-        with _translate_errors(dialect, f"table '{former}' cannot be renamed to '{name}'") as connection:
+        cannot, done = (f"table '{former}' {verb} renamed to '{name}'" for verb in ("cannot be", "was"))
+        with _renaming(dialect, cannot, done) as (connection, transaction):
             old, new = (
                 Ledger(connection, dialect, context, dialect.real_name(connection, each)) for each in (former, name)
             )
@@ -168,7 +169,7 @@ class TableRename(OfTable, SinkRename):
                 return
             old.create()
             new.create()
-            with Transaction().begin(connection, dialect):
+            with transaction.begin(connection, dialect):
                 _rename(dialect, connection, old, new)
 
 
@@ -199,11 +200,11 @@ def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) 
 
 
 @contextmanager
-def _translate_errors(dialect: Dialect, what: str) -> Iterator[Connection]:
-    """A connection, whose errors become one sentence."""
+def _renaming(dialect: Dialect, cannot: str, done: str) -> Iterator[tuple[Connection, Transaction]]:
+    """A connection and its transaction; an error of the database is told in one sentence."""
+    transaction = Transaction()
     try:
         with closing(dialect.connect()) as connection:
-            yield connection
+            yield connection, transaction
     except dialect.errors as error:
-        problem = dialect.explain(error)
-        raise SinkError(Finding(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix)) from None
+        raise explained(dialect, error, cannot, transaction, done) from None
