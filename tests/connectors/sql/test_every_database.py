@@ -465,7 +465,7 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
 
         return run
 
-    patch.setattr(Ledger, "_run", counted(Ledger._run))
+    patch.setattr(Ledger, "run", counted(Ledger.run))
     patch.setattr(takeover, "run", counted(takeover.run))
 
 

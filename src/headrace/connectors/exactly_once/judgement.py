@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
@@ -142,29 +141,6 @@ def is_same_batch(line: BatchLine, before: BatchLine | None, digest: str | None)
     return line.digest == digest and (before is None or line.chain == chained(before.chain, digest))
 
 
-def view(checkpoint: Checkpoint, *, empty: frozenset[int] = frozenset(), roots: Sequence[Path] = ()) -> CheckpointView:
-    """What `checkpoint` says of its batches; raises CheckpointError when the newest planned one cannot be read."""
-    offsets, commits = checkpoint.offset_numbers(), checkpoint.commit_numbers()
-    digests: dict[int, str] = {}
-    for batch in offsets:
-        try:
-            found = planned_batch(checkpoint, batch)
-        except CheckpointError:
-            # An older batch is not made again; what is lost of it is reported by the look at the whole checkpoint.
-            if batch == max(offsets):
-                raise
-            continue
-        if found is not None:
-            digests[batch] = found.digest(roots)
-    return CheckpointView(
-        id=checkpoint.id,
-        planned=max(offsets, default=None),
-        committed=max((batch for batch in commits if batch not in empty), default=None),
-        digests=digests,
-        empty=empty,
-    )
-
-
 def require_own_generation(place: str, context: SinkContext, found: int, *, kind: str = "table") -> None:
     """Raise for the result of another generation of the context's query: an older one's, or what the storage lost."""
     if found > context.generation:
@@ -208,8 +184,27 @@ def require_fit(
 
 
 def view_of(context: SinkContext) -> CheckpointView:
-    """What the life's checkpoint says of its batches now."""
-    return view(Checkpoint(context.checkpoint), empty=context.empty_batches, roots=context.roots)
+    """What the life's checkpoint says of its batches now; raises CheckpointError if its newest plan cannot be read."""
+    checkpoint, empty = Checkpoint(context.checkpoint), context.empty_batches
+    offsets = checkpoint.offset_numbers()
+    digests: dict[int, str] = {}
+    for batch in offsets:
+        try:
+            planned = planned_batch(checkpoint, batch)
+        except CheckpointError:
+            # An older batch is not made again; what is lost of it is reported by the look at the whole checkpoint.
+            if batch == max(offsets):
+                raise
+            continue
+        if planned is not None:
+            digests[batch] = planned.digest(context.roots)
+    return CheckpointView(
+        id=checkpoint.id,
+        planned=max(offsets, default=None),
+        committed=max((batch for batch in checkpoint.commit_numbers() if batch not in empty), default=None),
+        digests=digests,
+        empty=empty,
+    )
 
 
 def _behind(context: SinkContext, table: str, batches: Sequence[int]) -> CheckpointBehind:

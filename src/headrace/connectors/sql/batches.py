@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, WriteTarget, run
+from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, run
 from headrace.connectors.sql.ledger import Ledger, LedgerEntry
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
 from headrace.connectors.sql.result_table import ResultTable
@@ -67,8 +67,12 @@ class SqlStore(BatchStore[Content]):
 
     def compute(self, frame: DataFrame, batch: int) -> Content:
         """The rows of the batch, before the transaction begins, so that its lock is short."""
-        content = None
-        if self._may_be_small(frame):
+        content, is_small = None, self._last_was_small
+        if is_small is None:
+            # Of the first batch only what it reads is known, and in complete mode it holds the whole result all the
+            # same. A worker of Python that would write it takes longer to start than a few rows take.
+            is_small = self.context.mode != "complete" and self.stage.reads_little(frame)
+        if is_small:
             with self.computing(batch):
                 content = self.stage.small(frame)
         if content is None:
@@ -78,16 +82,6 @@ class SqlStore(BatchStore[Content]):
                 content = replace(self.stage, turn=turn).large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
-
-    def _may_be_small(self, frame: DataFrame) -> bool:
-        """Whether to try the driver first.
-
-        Of the first batch only what it reads is known, and in complete mode it holds the whole result all the same. A
-        worker of Python that would write it takes longer to start than a few rows take.
-        """
-        if self._last_was_small is None:
-            return self.context.mode != "complete" and self.stage.reads_little(frame)
-        return self._last_was_small
 
     def commit(self, rows: Content, batch: int, admit: Admission) -> None:
         connection, bad = self._connect(), 0
@@ -112,8 +106,13 @@ class SqlStore(BatchStore[Content]):
         except Exception as error:
             if isinstance(error, self.dialect.errors) and self.dialect.is_part_lost(error):
                 raise PartLost("a staging table is gone") from error
-            if isinstance(error, self.dialect.duplicates) and (found := self._shared_key(connection, rows)):
-                raise SinkError(self._finding("HR408", batch, *found)) from error
+            shared = None
+            if isinstance(error, self.dialect.duplicates):
+                with suppress(*self.dialect.errors):
+                    target = self.table.target(replaces=self.context.mode == "update")
+                    shared = shared_key(connection, self.dialect, target, rows)
+            if shared is not None:
+                raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
         if bad:
             self._tell_quarantined(batch, bad)
@@ -146,7 +145,7 @@ class SqlStore(BatchStore[Content]):
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were quarantined."""
-        target = self._target()
+        target = self.table.target(replaces=self.context.mode == "update")
         quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
         bad, existing = 0, None
         if self.stage.quarantines and self.context.mode == "append" and self.table.key:
@@ -170,20 +169,6 @@ class SqlStore(BatchStore[Content]):
         found = BeforeImages.of(connection, self.dialect, self.context, self.table, seconds, name=self._images)
         self._images = found.name
         return found
-
-    def _target(self) -> WriteTarget:
-        return WriteTarget(
-            table=self.table.name,
-            columns=self.table.columns,
-            key=self.table.key,
-            replaces=self.context.mode == "update",
-        )
-
-    def _shared_key(self, connection: Connection, content: Content) -> tuple[str, str] | None:
-        """Which row's key is there already: in the batch itself or in the table."""
-        with suppress(*self.dialect.errors):
-            return shared_key(connection, self.dialect, self._target(), content)
-        return None
 
     # ------------------------------------------------------------------------------------------------- faults
 

@@ -12,6 +12,7 @@ from headrace.connectors.exactly_once import RowsLost
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.types import Forms, ResultColumn
 from headrace.contract import OptionError
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -367,3 +368,16 @@ class Transaction:
                 # The connection still answers: the COMMIT, if one was sent, was refused.
                 self.is_in_doubt = False
             raise
+
+
+def explained(
+    dialect: Dialect, error: Exception, what: str, transaction: Transaction | None = None, done: str = ""
+) -> SinkError:
+    """A database's error in one sentence that begins with what cannot be done.
+
+    done: the same as a fact, of which nothing is known where the answer to the transaction's COMMIT is lost.
+    """
+    problem = dialect.explain(error)
+    if transaction is not None and transaction.is_in_doubt:
+        what = f"it is not known whether {done}"
+    return SinkError(Finding(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix))

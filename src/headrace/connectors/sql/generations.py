@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, rows_of, run
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE, TABLES
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
-from headrace.errors import Finding, NothingChanged, SinkError
+from headrace.errors import Finding, NothingChanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,19 +140,6 @@ def reading(dialect: Dialect, context: SinkContext) -> Iterator[Connection]:
             yield connection
     except dialect.errors as error:
         raise explained(dialect, error, f"the result of query '{context.query}' cannot be looked at") from None
-
-
-def explained(
-    dialect: Dialect, error: Exception, what: str, transaction: Transaction | None = None, done: str = ""
-) -> SinkError:
-    """The error in one sentence that begins with what cannot be done.
-
-    done: the same as a fact, of which nothing is known where the answer to the transaction's COMMIT is lost.
-    """
-    problem = dialect.explain(error)
-    if transaction is not None and transaction.is_in_doubt:
-        what = f"it is not known whether {done}"
-    return SinkError(Finding(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix))
 
 
 _SUFFIX = "__rebuild"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Dialect, OfTable, StageError, Transaction, WriteTarget, run
+from headrace.connectors.sql.dialect import OfTable, StageError, Transaction, explained, run
 from headrace.connectors.sql.ledger import Ledger, Replay
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.quarantine import QuarantineTable
@@ -16,7 +16,7 @@ from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
 from headrace.connectors.sql.types import flat, rows
-from headrace.contract import Correction, OptionError, SinkContext, SinkLateRows
+from headrace.contract import Correction, SinkContext, SinkLateRows
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class TableLateRows(OfTable, SinkLateRows):
                     Checkpoint(context.checkpoint).id or ""
                 )
         except dialect.errors as error:
-            raise _unknown(context, dialect.explain(error)) from None
+            raise explained(dialect, error, f"it is not known whether {_what(context, 'brought back')}") from None
 
     def apply(self, correction: Correction, context: SinkContext) -> None:
         # Rows of the result are replaced here, whatever the query's own mode does.
@@ -73,10 +73,8 @@ class TableLateRows(OfTable, SinkLateRows):
         except StageError as error:
             raise _fault(context, error.problem.code, error.problem.what, error.problem.fix) from None
         except dialect.errors as error:
-            problem = dialect.explain(error)
-            if transaction.is_in_doubt:
-                raise _unknown(context, problem) from None
-            raise _fault(context, problem.code, problem.what, problem.fix) from None
+            what, done = _what(context, "not brought back"), _what(context, "brought back")
+            raise explained(dialect, error, what, transaction, done) from None
 
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
@@ -106,8 +104,11 @@ def _transact(
     connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     batch = correction.snapshot.batch
     assert batch is not None, "a correction is computed from batches that were written"
+    key = table.key_columns
     deletes = _deletes(correction, table)
-    gone = rows(deletes, table.key_columns, dialect.forms)
+    gone = rows(deletes, key, dialect.forms)
+    same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in key)
+    target = table.target(replaces=True)
     dialect.attach(connection, (*content.parts, *content.bad_parts))
     context.on_boundary("before-transaction", batch)
     with transaction.begin(connection, dialect):
@@ -118,11 +119,11 @@ def _transact(
             before.keep_keys(step, deletes)
             before.keep_content(step, content)
         for values in gone:
-            run(connection, _delete(table, dialect), values)
+            run(connection, f"DELETE FROM {dialect.quote(table.name)} WHERE {same}", values)
         if content.table.num_rows:
-            dialect.write(connection, _target(table), content.table)
+            dialect.write(connection, target, content.table)
         if content.parts:
-            dialect.merge(connection, _target(table), content.parts)
+            dialect.merge(connection, target, content.parts)
         quarantine = QuarantineTable(connection, dialect, context, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
@@ -148,26 +149,15 @@ def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
         raise _fault(context, "HR693", what, "let nothing else write, and give the command again")
 
 
-def _target(table: ResultTable) -> WriteTarget:
-    return WriteTarget(table=table.name, columns=table.columns, key=table.key, replaces=True)
-
-
-def _delete(table: ResultTable, dialect: Dialect) -> str:
-    same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in table.key_columns)
-    return f"DELETE FROM {dialect.quote(table.name)} WHERE {same}"
-
-
 def _deletes(correction: Correction, table: ResultTable) -> pa.Table:
     """The keys of the rows that the result has no more."""
     columns = table.key_columns
     return flat(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
-def _unknown(context: SinkContext, problem: OptionError) -> SinkError:
-    what = f"it is not known whether late rows of query '{context.query}' were brought back: {problem.what}"
-    return SinkError(Finding(code=problem.code, what=what, fix=problem.fix))
+def _what(context: SinkContext, done: str) -> str:
+    return f"late rows of query '{context.query}' were {done}"
 
 
 def _fault(context: SinkContext, code: str, what: str, fix: str) -> SinkError:
-    what = f"late rows of query '{context.query}' were not brought back: {what}"
-    return SinkError(Finding(code=code, what=what, fix=fix))
+    return SinkError(Finding(code=code, what=f"{_what(context, 'not brought back')}: {what}", fix=fix))

@@ -16,7 +16,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Retry, require_fit, view_of
 from headrace.connectors.not_asked import findings_of, not_asked
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, run
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.quarantine import QuarantineTable
@@ -25,7 +25,7 @@ from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM
 from headrace.connectors.sql.types import ResultColumn, columns, restore
 from headrace.contract import SinkContext, SinkLedger, Snapshot
-from headrace.errors import CheckpointBehind, CheckpointError, Finding, HeadraceError, SinkError
+from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ def prepare(
             again = dialect.is_contended(error) and not dialect.waits_for_lock(error)
             pause = next(pauses, None) if again else None
             if pause is None:
-                raise _explained(dialect, error, context) from None
+                raise explained(dialect, error, f"query '{context.query}'") from None
             time.sleep(pause)
 
 
@@ -180,7 +180,7 @@ class DatabaseLedger(OfTable, SinkLedger):
             with closing(dialect.connect_to_read()) as connection:
                 return dict(Ledger(connection, dialect, context, self.table).plans(first))
         except dialect.errors as error:
-            raise _explained(dialect, error, context) from None
+            raise explained(dialect, error, f"query '{context.query}'") from None
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
@@ -204,7 +204,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             aside = [json.loads(text) for text in QuarantineTable(connection, dialect, context, name).rows()]
             run(connection, "COMMIT")
     except dialect.errors as error:
-        raise _explained(dialect, error, context) from None
+        raise explained(dialect, error, f"query '{context.query}'") from None
     rejected = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
     return Snapshot(
         rows=rows, batch=None if last is None else last.batch, key=tuple(key), rejected=rejected, replayed=replayed
@@ -219,11 +219,6 @@ def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any,
         else row[column.name]
         for column in known
     )
-
-
-def _explained(dialect: Dialect, error: Exception, context: SinkContext) -> HeadraceError:
-    problem = dialect.explain(error)
-    return SinkError(Finding(code=problem.code, what=f"query '{context.query}': {problem.what}", fix=problem.fix))
 
 
 def incompatibilities(

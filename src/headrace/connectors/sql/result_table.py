@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from headrace.connectors.exactly_once import require_own_generation
 from headrace.connectors.not_asked import twice
-from headrace.connectors.sql.dialect import Connection, Dialect, identifiers, rows_of
+from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, rows_of
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
 from headrace.connectors.sql.types import ResultColumn
@@ -43,6 +43,10 @@ class ResultTable:
     @property
     def key_columns(self) -> tuple[ResultColumn, ...]:
         return tuple(column for column in self.columns if column.name in self.key)
+
+    def target(self, *, replaces: bool) -> WriteTarget:
+        """The table as rows are written to it; `replaces`: a row replaces the one with its key."""
+        return WriteTarget(table=self.name, columns=self.columns, key=self.key, replaces=replaces)
 
     def changes(
         self, there: ExistingTable | None, dialect: Dialect, context: SinkContext, owner: Owner | None, *, adds: bool

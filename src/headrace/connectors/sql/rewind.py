@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
-from headrace.connectors.sql.dialect import OfTable, WriteTarget, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import OfTable, identifiers, rows_of, run
 from headrace.connectors.sql.generations import locked, owner_of, reading
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
@@ -105,7 +105,7 @@ class Rewinding:
             self.images.keep_from(saved, _BACK)
         gone = f"SELECT {identifiers(dialect, key)} FROM {_BACK} WHERE {there} = 0"
         run(connection, dialect.delete_from(self.table.name, key, gone))
-        target = WriteTarget(table=self.table.name, columns=self.table.columns, key=tuple(key), replaces=True)
+        target = self.table.target(replaces=True)
         source = f"SELECT {identifiers(dialect, target.names)} FROM {_BACK} WHERE {there} = 1"
         run(connection, dialect.insert_from(target, source))
 

@@ -17,7 +17,7 @@ from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.dialect import Dialect, OfTable
 from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
 from headrace.connectors.sql.late_rows import TableLateRows
-from headrace.connectors.sql.prepare import DatabaseLedger, Ready, incompatibilities
+from headrace.connectors.sql.prepare import DatabaseLedger, incompatibilities
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
@@ -162,9 +162,6 @@ class DatabaseSink(Sink):
             dialect,
             context,
         )
-        return self._batch_writer(ready, dialect, context)
-
-    def _batch_writer(self, ready: Ready, dialect: Dialect, context: SinkContext) -> BatchWriter[Content]:
         quarantines = self.on_bad_row == "quarantine"
         stage = Stage(
             dialect=dialect,

@@ -106,10 +106,12 @@ class Stage:
 
         Spark computes every partition to its end, as it must for its state, but gives no more rows of each than fit.
         """
+        import pyarrow.compute as pc
+
         # In SQL, since each function called in Python is some calls into the JVM; a tiny batch has no time for them.
         counted = flat(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
         table = counted.where(f"{_AT} <= {self.driver_rows}").toArrow()
-        if table.num_rows and _largest(table.column(_AT)) >= self.driver_rows:
+        if table.num_rows and pc.max(table.column(_AT)).as_py() >= self.driver_rows:
             return None
         table, bad = self.sifted(table.drop_columns([_AT]))
         return Content(table=table, bad=tuple(bad))
@@ -121,9 +123,12 @@ class Stage:
             whole = replace(self, driver_rows=_ROW_BITS).small(frame)
             if whole is not None:
                 return whole
-        empty = _empty(flat(frame, self.columns))
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        frame = flat(frame, self.columns)
+        empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         # Spark's mapInArrow takes no column with a dot in its name.
-        frame = flat(frame, self.columns).toDF(*[f"c{at}" for at in range(len(self.columns))])
+        frame = frame.toDF(*[f"c{at}" for at in range(len(self.columns))])
         key = [f"c{at}" for at, column in enumerate(self.columns) if column.name in self.key]
         if self.clustered and not is_clustered(frame, key):
             frame = frame.repartition(*key)
@@ -171,12 +176,14 @@ class Stage:
                     good, doubled = self._apart(good)
                     bad += doubled
                 if bad and not self.quarantines:
-                    yield Report.of_row_error(bad[0])
+                    yield Report(_ROW, bad[0].reason, body=str(bad[0]).encode())
                     return
                 writing.add(good, bad)
             yield from writing.end()
         except self.dialect.errors as error:
-            yield Report.of_failure(self.dialect.explain(error), is_transient=self.dialect.is_transient(error))
+            # As an exception it would come as Spark's text.
+            problem, passes = self.dialect.explain(error), self.dialect.is_transient(error)
+            yield Report(_FAULT, body=json.dumps([problem.code, problem.what, problem.fix, passes]).encode())
         finally:
             writing.give_up()
 
@@ -243,13 +250,14 @@ class _Writing:
         self._drop_late()
         bad_name = f"{self.name}_bad"
         if self.name in self.open:
-            yield Report.of_part(self.name, self.rows)
+            yield Report(_PART, self.name, self.rows)
         elif self.rows:
-            yield Report.of_rows(self.held)
+            yield Report(_ROWS, rows=self.rows, body=_body(self.held))
         if bad_name in self.open:
-            yield Report.of_bad_part(bad_name, self.bad_rows)
+            yield Report(_BAD_PART, bad_name, self.bad_rows)
         elif self.held_bad:
-            yield Report.of_bad(self.held_bad)
+            lines = "\n".join(json.dumps([row.reason, row.values], default=bytes.hex) for row in self.held_bad)
+            yield Report(_BAD, rows=self.bad_rows, body=lines.encode())
         self.open = {}
 
     def _drop_late(self) -> None:
@@ -285,6 +293,17 @@ def _as_table(bad: Sequence[BadRow]) -> pa.Table:
     import pyarrow as pa
 
     return pa.table({"reason": [row.reason for row in bad], "row_values": [row_text(row) for row in bad]})
+
+
+def _body(tables: Sequence[pa.Table]) -> bytes:
+    """Few rows, which travel themselves."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def _last_key_begins(table: pa.Table, key: Sequence[str]) -> int:
@@ -325,43 +344,6 @@ class Report(NamedTuple):
     rows: int = 0
     body: bytes = b""
 
-    @classmethod
-    def of_rows(cls, tables: Sequence[pa.Table]) -> Report:
-        """Few rows, which travel themselves."""
-        import pyarrow as pa
-
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, tables[0].schema) as writer:
-            for table in tables:
-                writer.write_table(table)
-        return cls(_ROWS, rows=sum(table.num_rows for table in tables), body=bytes(sink.getvalue()))
-
-    @classmethod
-    def of_part(cls, name: str, rows: int) -> Report:
-        """Many rows, in a staging table."""
-        return cls(_PART, name, rows)
-
-    @classmethod
-    def of_bad(cls, bad: Sequence[BadRow]) -> Report:
-        """Few rows to be quarantined."""
-        body = "\n".join(json.dumps([each.reason, each.values], default=bytes.hex) for each in bad)
-        return cls(_BAD, rows=len(bad), body=body.encode())
-
-    @classmethod
-    def of_bad_part(cls, name: str, rows: int) -> Report:
-        """Many rows to be quarantined, in a staging table."""
-        return cls(_BAD_PART, name, rows)
-
-    @classmethod
-    def of_row_error(cls, row: BadRow) -> Report:
-        """A row that the table does not take and that ends the batch."""
-        return cls(_ROW, row.reason, body=str(row).encode())
-
-    @classmethod
-    def of_failure(cls, problem: OptionError, *, is_transient: bool) -> Report:
-        """What the database said; as an exception it would come as Spark's text."""
-        return cls(_FAULT, body=json.dumps([problem.code, problem.what, problem.fix, is_transient]).encode())
-
     def as_batch(self) -> pa.RecordBatch:
         """The report as Spark takes it, in the columns COLUMNS."""
         import pyarrow as pa
@@ -375,7 +357,7 @@ def content_of(found: Iterable[Mapping[str, Any]], empty: pa.Table) -> Content:
     """What all tasks have reported; raises RowError or StageError for what one of them could not write."""
     import pyarrow as pa
 
-    reports = [Report(**each) for each in found]
+    reports = [Report(**report) for report in found]
     for report in reports:
         if report.kind == _ROW:
             raise RowError(report.body.decode(), report.name)
@@ -396,7 +378,8 @@ def content_of(found: Iterable[Mapping[str, Any]], empty: pa.Table) -> Content:
 def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
     prefix = _staging(context)
-    old = [name for name in dialect.staged(connection, prefix) if _epoch_of(name.removeprefix(prefix)) <= epoch]
+    begun = [(name, name.removeprefix(prefix).partition("_")[0]) for name in dialect.staged(connection, prefix)]
+    old = [name for name, number in begun if not number.isdigit() or int(number) <= epoch]
     dialect.drop_staged(connection, old)
 
 
@@ -408,23 +391,6 @@ def staging_prefix(context: SinkContext, epoch: int) -> str:
 def _staging(context: SinkContext) -> str:
     whose = f"{context.application}\n{context.query}\n{context.generation}"
     return f"{OWN_PREFIX}s_{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
-
-
-def _epoch_of(rest: str) -> int:
-    epoch = rest.partition("_")[0]
-    return int(epoch) if epoch.isdigit() else 0
-
-
-def _largest(column: Any) -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.max(column).as_py())
-
-
-def _empty(frame: DataFrame) -> pa.Table:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema, timezone="UTC").empty_table()
 
 
 def estimated_bytes(frame: DataFrame) -> int:

@@ -74,40 +74,36 @@ class OwnTable:
                 run(connection, f"ALTER TABLE {self.name} ADD COLUMN {declared(column, dialect)}")
 
 
-EPOCHS_FORM = OwnTable(
-    EPOCHS,
-    (OwnColumn("application", "text"), OwnColumn("query", "text"), OwnColumn("epoch", "number")),
-    key=("application", "query"),
-)
+def _texts(*names: str) -> tuple[OwnColumn, ...]:
+    return tuple(OwnColumn(name, "text") for name in names)
+
+
+def _numbers(*names: str) -> tuple[OwnColumn, ...]:
+    return tuple(OwnColumn(name, "number") for name in names)
+
+
+# Whose life a line is of.
+_LIFE = (*_texts("application", "query"), *_numbers("generation"))
+_LIFE_KEY = ("application", "query", "generation", "table_name")
+EPOCHS_FORM = OwnTable(EPOCHS, (*_texts("application", "query"), *_numbers("epoch")), key=("application", "query"))
 LEDGER_FORM = OwnTable(
     LEDGER,
     (
-        OwnColumn("application", "text"),
-        OwnColumn("query", "text"),
-        OwnColumn("generation", "number"),
-        OwnColumn("table_name", "text"),
-        OwnColumn("batch", "number"),
-        OwnColumn("epoch", "number"),
-        OwnColumn("checkpoint", "text"),
-        OwnColumn("row_count", "number"),
+        *(*_LIFE, *_texts("table_name"), *_numbers("batch", "epoch"), *_texts("checkpoint"), *_numbers("row_count")),
         OwnColumn("quarantined", "number", nullable=True),
         OwnColumn("watermark", "text", nullable=True),
-        OwnColumn("fingerprint", "text"),
-        OwnColumn("committed_at", "text"),
+        *_texts("fingerprint", "committed_at"),
         OwnColumn("digest", "text", nullable=True),
         OwnColumn("chain", "text", nullable=True),
         OwnColumn("planned", "long text", nullable=True),
     ),
-    key=("application", "query", "generation", "table_name", "batch"),
+    key=(*_LIFE_KEY, "batch"),
 )
 TABLES_FORM = OwnTable(
     TABLES,
     (
-        OwnColumn("table_name", "text"),
-        OwnColumn("application", "text"),
-        OwnColumn("project", "text"),
-        OwnColumn("query", "text"),
-        OwnColumn("generation", "number"),
+        *_texts("table_name", "application", "project", "query"),
+        *_numbers("generation"),
         OwnColumn("spark_schema", "long text"),
     ),
     key=("table_name",),
@@ -115,11 +111,7 @@ TABLES_FORM = OwnTable(
 QUARANTINE_FORM = OwnTable(
     QUARANTINE,
     (
-        OwnColumn("application", "text"),
-        OwnColumn("query", "text"),
-        OwnColumn("generation", "number"),
-        OwnColumn("batch", "number"),
-        OwnColumn("table_name", "text"),
+        *(*_LIFE, *_numbers("batch"), *_texts("table_name")),
         OwnColumn("reason", "long text"),
         OwnColumn("row_values", "long text"),
     ),
@@ -129,37 +121,20 @@ QUARANTINE_FORM = OwnTable(
 REPLAYS_FORM = OwnTable(
     REPLAYS,
     (
-        OwnColumn("application", "text"),
-        OwnColumn("query", "text"),
-        OwnColumn("generation", "number"),
-        OwnColumn("table_name", "text"),
-        OwnColumn("checkpoint", "text"),
-        OwnColumn("batch", "number"),
-        OwnColumn("late_rows", "number"),
-        OwnColumn("rows_written", "number"),
-        OwnColumn("rows_deleted", "number"),
-        OwnColumn("quarantined", "number"),
-        OwnColumn("replayed_at", "text"),
+        *(*_LIFE, *_texts("table_name", "checkpoint")),
+        *_numbers("batch", "late_rows", "rows_written", "rows_deleted", "quarantined"),
+        *_texts("replayed_at"),
     ),
-    key=("application", "query", "generation", "table_name", "checkpoint", "batch"),
+    key=(*_LIFE_KEY, "checkpoint", "batch"),
 )
 # Made for the first sink that keeps what a rewind needs. images: the table of the rows that were there before.
 BEFORE_FORM = OwnTable(
     BEFORE,
     (
-        OwnColumn("application", "text"),
-        OwnColumn("query", "text"),
-        OwnColumn("generation", "number"),
-        OwnColumn("table_name", "text"),
-        OwnColumn("images", "text"),
-        OwnColumn("step", "number"),
-        OwnColumn("batch", "number"),
-        OwnColumn("kind", "text"),
-        OwnColumn("whole", "number"),
-        OwnColumn("void", "number"),
-        OwnColumn("at", "text"),
+        *(*_LIFE, *_texts("table_name", "images"), *_numbers("step", "batch")),
+        *(*_texts("kind"), *_numbers("whole", "void"), *_texts("at")),
     ),
-    key=("application", "query", "generation", "table_name", "step"),
+    key=(*_LIFE_KEY, "step"),
 )
 # The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.
 FORMS = (EPOCHS_FORM, LEDGER_FORM, TABLES_FORM, QUARANTINE_FORM)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, rows_of, run
-from headrace.connectors.sql.generations import explained, locked, reading
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, rows_of, run
+from headrace.connectors.sql.generations import locked, reading
 from headrace.connectors.sql.ledger import Ledger, LedgerEntry, Owner
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.result_table import ResultTable

@@ -192,13 +192,12 @@ class Forms:
     """How one database wants the values whose text is not the same everywhere.
 
     between: what stands between date and time; zone: what follows a timestamp with a zone, always of UTC.
-    boolean, binary: as plain values, or as these texts. nan: whether NaN is stored as text, beside numbers.
+    hexadecimal: what stands before the digits of bytes. nan: whether NaN is stored as text, beside numbers.
     widens_floats: whether a float is stored as the double that is exactly it, however it is written.
     """
 
     between: Literal["T", " "] = " "
     zone: str = ""
-    booleans: tuple[str, str] | None = None
     hexadecimal: str | None = None
     nan_as_text: bool = False
     widens_floats: bool = False
@@ -228,7 +227,8 @@ def texts(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[
     """The columns of `table` as Arrow arrays of text; NULL stays NULL."""
     import pyarrow as pa
 
-    return [_text(array, column, forms).cast(pa.large_string()) for array, column in _with(table, known, forms)]
+    pairs = zip(arrays(table, known, forms), known, strict=True)
+    return [_text(array, column, forms).cast(pa.large_string()) for array, column in pairs]
 
 
 def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memoryview:
@@ -247,12 +247,9 @@ def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memor
     offsets, data = whole.buffers()[1:3]
     if data is None:
         return memoryview(b"")
-    first, last = (int.from_bytes(memoryview(offsets)[8 * at : 8 * at + 8], "little") for at in _ends(whole))
+    ends = (whole.offset, whole.offset + len(whole))
+    first, last = (int.from_bytes(memoryview(offsets)[8 * at : 8 * at + 8], "little") for at in ends)
     return memoryview(data)[first:last]
-
-
-def _ends(array: Any) -> tuple[int, int]:
-    return array.offset, array.offset + len(array)
 
 
 def _escaped(array: Any) -> Any:
@@ -264,17 +261,12 @@ def _escaped(array: Any) -> Any:
     return array
 
 
-def _with(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[tuple[Any, ResultColumn]]:
-    return list(zip(arrays(table, known, forms), known, strict=True))
-
-
 def _text(array: Any, column: ResultColumn, forms: Forms) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if column.kind == "boolean":
-        yes, no = forms.booleans or ("1", "0")
-        return pc.if_else(array, pa.scalar(yes), pa.scalar(no))
+        return pc.if_else(array, pa.scalar("1"), pa.scalar("0"))
     if column.kind == "binary":
         mark = forms.hexadecimal or ""
         return pa.array([None if value is None else mark + value.hex() for value in array.to_pylist()], pa.string())
