@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.change.reset import reset
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
-from headrace.connectors.sql.ledger import Ledger, LedgerEntry
+from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
@@ -85,7 +85,7 @@ def has_run(project: Project, name: str) -> None:
         ledger.enter_epoch(5)
         for batch in range(3):
             line = KeptLine(batch=batch, checkpoint=Checkpoint(layout.checkpoint).id or "")
-            ledger.add(LedgerEntry(batch=Admitted(line), epoch=5, rows=2, quarantined=0))
+            ledger.add(Admitted(line), epoch=5, rows=2, quarantined=0)
         connection.cursor().execute("CREATE TABLE IF NOT EXISTS totals AS SELECT 'a' AS name, 1 AS total")
     with History.open(history_file(project.storage)) as history:
         run = history.begin_run(name, pid=1, mode="update", trigger="once", sink="sqlite", generation=1)

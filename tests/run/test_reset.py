@@ -19,7 +19,7 @@ from headrace.change.reset import reset, undo_reset
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
-from headrace.connectors.sql.ledger import Ledger, LedgerEntry
+from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
@@ -96,7 +96,7 @@ def project(tmp_path: Path) -> Project:
         ledger.own("{}")
         for batch in range(3):
             line = KeptLine(batch=batch, checkpoint=Checkpoint(layout.checkpoint).id or "")
-            ledger.add(LedgerEntry(batch=Admitted(line), epoch=0, rows=2, quarantined=0))
+            ledger.add(Admitted(line), epoch=0, rows=2, quarantined=0)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import headrace as hr
 from headrace.change.rebuild import shadow
 from headrace.connectors.exactly_once import Admitted, KeptLine
-from headrace.connectors.sql.ledger import Ledger, LedgerEntry
+from headrace.connectors.sql.ledger import Ledger
 from headrace.contract import SinkContext
 from headrace.model import Project
 from headrace.plan.ends import place_of
@@ -101,7 +101,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
         ledger.enter_epoch(3)
         for batch in range(3):
             line = KeptLine(batch=batch, checkpoint=f"checkpoint-{layout.generation}")
-            ledger.add(LedgerEntry(batch=Admitted(line), epoch=3, rows=2, quarantined=0))
+            ledger.add(Admitted(line), epoch=3, rows=2, quarantined=0)
 
 
 def _described(layout: QueryLayout) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import psycopg
 import pymysql
 import pytest
@@ -11,7 +13,6 @@ from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.mysql_columns import existing_column
 from headrace.connectors.sql.mysql_connection import AddressError, MySqlAddress
 from headrace.connectors.sql.postgres import Postgres
-from headrace.connectors.sql.sink import long_names
 from headrace.contract import OptionError
 
 pytestmark = pytest.mark.plain
@@ -127,6 +128,9 @@ def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, jo
 
 
 def test_a_column_whose_name_a_database_would_cut_is_refused_by_name() -> None:
-    assert list(long_names(["a" * 63], (63, "bytes"))) == []
-    (finding,) = long_names(["ééé", "b"], (5, "bytes"))
-    assert (finding.code, finding.what.endswith("'ééé' has 6 bytes, and the database takes 5")) == ("HR404", True)
+    sink = Postgres(url="postgresql://localhost/x", table="t")
+    assert list(sink.long_names(["a" * 63])) == []
+    (finding,) = sink.long_names(["é" * 32, "b"])
+    assert (finding.code, finding.what.endswith("é' has 64 bytes, and the database takes 63")) == ("HR404", True)
+    (problem,) = replace(sink, table="é" * 32).problems("append")
+    assert (problem.code, problem.what.endswith("é' has 64 bytes, and the database takes 63")) == ("HR113", True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, run
-from headrace.connectors.sql.ledger import Ledger, LedgerEntry
+from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
@@ -101,7 +101,7 @@ class SqlStore(BatchStore[Content]):
                     ledger.own(self.widened)
                 written, bad = self._write(connection, batch, rows)
                 self.context.on_boundary("inside-transaction", batch)
-                ledger.add(LedgerEntry(batch=admitted, epoch=self.epoch, rows=written, quarantined=bad))
+                ledger.add(admitted, epoch=self.epoch, rows=written, quarantined=bad)
             self.widened = None
         except Exception as error:
             if isinstance(error, self.dialect.errors) and self.dialect.is_part_lost(error):

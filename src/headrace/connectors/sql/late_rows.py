@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import OfTable, StageError, Transaction, explained, run
-from headrace.connectors.sql.ledger import Ledger, Replay
+from headrace.connectors.sql.ledger import Ledger, now
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
@@ -127,15 +127,8 @@ def _transact(
         quarantine = QuarantineTable(connection, dialect, context, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
-        done = Replay(
-            checkpoint=Checkpoint(context.checkpoint).id or "",
-            batch=batch,
-            late=correction.late,
-            written=content.rows,
-            deleted=len(gone),
-            quarantined=bad,
-        )
-        ledger.add_replay(done)
+        whose = (*ledger.mine, Checkpoint(context.checkpoint).id or "", batch)
+        ledger.enter(REPLAYS_FORM, *whose, correction.late, content.rows, len(gone), bad, now())
     context.on_boundary("after-transaction", batch)
 
 

@@ -37,28 +37,6 @@ _NO_BATCH = 1 << 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerEntry:
-    """What the ledger keeps of a batch: its line, who wrote it, and how many rows."""
-
-    batch: Admitted
-    epoch: int
-    rows: int
-    quarantined: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Replay:
-    """What the ledger keeps of late rows that were brought back, those of the batches up to `batch`."""
-
-    checkpoint: str
-    batch: int
-    late: int
-    written: int
-    deleted: int
-    quarantined: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Owner:
     """Which query's result a table holds, and the result's schema as Spark's JSON."""
 
@@ -122,14 +100,13 @@ class Ledger(OwnLines):
                 if PlannedBatch.loads(text).digest(self.context.roots) == digest:
                     yield int(batch), str(text)
 
-    def add(self, entry: LedgerEntry) -> None:
+    def add(self, entry: Admitted, *, epoch: int, rows: int, quarantined: int) -> None:
         """Enter a batch; together with its rows it becomes visible at the commit."""
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        line, batch = entry.batch.line, entry.batch.line.batch
+        line, batch = entry.line, entry.line.batch
         self.enter(
             LEDGER_FORM,
-            *(*self.mine, batch, entry.epoch, line.checkpoint, entry.rows, entry.quarantined, entry.batch.watermark),
-            *(self.context.fingerprint, now, line.digest, line.chain, line.planned),
+            *(*self.mine, batch, epoch, line.checkpoint, rows, quarantined, entry.watermark),
+            *(self.context.fingerprint, now(), line.digest, line.chain, line.planned),
         )
         if batch % _PRUNE_EVERY == 0:
             self.run(f"DELETE FROM {LEDGER} WHERE {MINE} AND batch <= ?", *self.mine, batch - KEPT_BATCHES)
@@ -145,15 +122,6 @@ class Ledger(OwnLines):
         statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {MINE} AND checkpoint = ?"
         (found,) = self.select(statement, *self.mine, checkpoint)
         return None if found[0] is None else int(found[0])
-
-    def add_replay(self, replay: Replay) -> None:
-        """Enter late rows that were brought back; they become visible at the commit."""
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self.enter(
-            REPLAYS_FORM,
-            *(*self.mine, replay.checkpoint, replay.batch, replay.late),
-            *(replay.written, replay.deleted, replay.quarantined, now),
-        )
 
     # --------------------------------------------------------------------------------------- drivers and tables
 
@@ -287,6 +255,11 @@ class Ledger(OwnLines):
         # No query has a blank in its name.
         query = self.context.query
         return self.context.application, f"{query} (rebuild)" if self.context.rebuilds else query
+
+
+def now() -> str:
+    """The time as Headrace's own tables keep it."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 _LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"

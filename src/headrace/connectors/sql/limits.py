@@ -31,7 +31,7 @@ class Limit:
 
     required: no NULL. key: the column is of the key. characters, size: the longest text, in characters, or the longest
     value, in bytes. low, high: the smallest and the largest number. first, last: the same for a date or timestamp.
-    finite: no NaN and no infinity. refused: a text that no value may hold.
+    finite: no NaN and no infinity. no_zero: no zero character.
     """
 
     required: bool = False
@@ -43,29 +43,7 @@ class Limit:
     first: datetime | None = None
     last: datetime | None = None
     finite: bool = False
-    refused: str | None = None
-
-    def within(self, other: Limit) -> Limit:
-        """Both limits at once."""
-
-        def least(*found: Any) -> Any:
-            return min((each for each in found if each is not None), default=None)
-
-        def most(*found: Any) -> Any:
-            return max((each for each in found if each is not None), default=None)
-
-        return Limit(
-            required=self.required or other.required,
-            key=self.key or other.key,
-            characters=least(self.characters, other.characters),
-            size=least(self.size, other.size),
-            low=most(self.low, other.low),
-            high=least(self.high, other.high),
-            first=most(self.first, other.first),
-            last=least(self.last, other.last),
-            finite=self.finite or other.finite,
-            refused=self.refused or other.refused,
-        )
+    no_zero: bool = False
 
 
 _INTEGERS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
@@ -169,9 +147,10 @@ def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[An
         yield pc.greater(pc.utf8_length(array), limit.characters), reason
     if limit.size is not None:
         yield pc.greater(pc.binary_length(array), limit.size), f"column '{name}' takes at most {limit.size} bytes"
-    if limit.refused is not None and column.kind in ("text", "json"):
-        mark = limit.refused if column.kind == "text" else json_escape(limit.refused)
-        yield pc.match_substring(array, mark), f"column '{name}' takes no {_named(limit.refused)}"
+    if limit.no_zero and column.kind in ("text", "json"):
+        # Spark's to_json escapes it.
+        mark = "\0" if column.kind == "text" else "\\u0000"
+        yield pc.match_substring(array, mark), f"column '{name}' takes no zero character"
     if limit.finite and column.kind in ("float", "double"):
         yield pc.invert(pc.is_finite(array)), f"column '{name}' takes neither NaN nor infinity"
     between = f"column '{name}' takes values from {limit.low} to {limit.high}"
@@ -186,15 +165,6 @@ def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[An
             scalar = pa.scalar(moment.date() if days else moment, pa.date32() if days else pa.timestamp("us"))
             plain = array if days else array.cast(pa.timestamp("us"))
             yield beyond(plain, scalar), f"column '{name}' takes times from {limit.first} to {limit.last}"
-
-
-def json_escape(text: str) -> str:
-    """`text` as Spark's to_json writes it, if it is a control character."""
-    return f"\\u{ord(text):04x}" if len(text) == 1 and ord(text) < 32 else text
-
-
-def _named(text: str) -> str:
-    return "zero character" if text == "\0" else repr(text)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, rows
-from headrace.contract import Identity, OptionError, OutputMode, canonical_server
+from headrace.contract import Identity, OptionError, canonical_server
 from headrace.redaction import encoding_fault
 
 if TYPE_CHECKING:
@@ -122,13 +122,6 @@ class MySql(ServerSink):
                 yield from self.tls_problems()
         except AddressError as error:
             yield OptionError(code="HR113", what=str(error), fix="write mysql://user:password@host:port/database")
-
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from super().problems(mode)
-        if len(self.table) > 64:
-            yield OptionError(
-                code="HR113", what=f"the name '{self.table}' has more than 64 characters", fix="shorten it"
-            )
 
 
 @dataclass(frozen=True)

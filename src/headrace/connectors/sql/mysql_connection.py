@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -73,10 +72,6 @@ class WatchedMySqlConnection(Plain):
         self.session = 0
         super().__init__(**options)
 
-    def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        """Where nothing is asked of a certificate, PyMySQL reads those of the machine all the same, for 20 ms."""
-        return super()._create_ssl_ctx(sslp) if sslp else _encrypts_only()  # type: ignore[misc]
-
     def connect(self, sock: Any = None) -> None:
         """Connect; PyMySQL's time-out for it ends before the server has said its first word."""
         with watched(lambda: False, self._shut, self._lost, seconds=self.connect_timeout or CONNECT_SECONDS):
@@ -107,13 +102,6 @@ class WatchedMySqlConnection(Plain):
     @staticmethod
     def _lost(sentence: str) -> Exception:
         return pymysql.err.OperationalError(LOST, sentence)
-
-
-@cache
-def _encrypts_only() -> ssl.SSLContext:
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
-    return found
 
 
 class AddressError(ValueError):
@@ -209,7 +197,9 @@ class MySqlAddress:
             raise pymysql.err.OperationalError(2026, f"SSL connection error: {error}") from error
         if "mariadb" not in str(connection.get_server_info()).lower():
             connection.idle_seconds = idle
-        end_left(self, connection)
+        for session in _left.pop((self.host, self.port), set()):
+            with connection.cursor() as cursor:
+                end(cursor, session)
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -245,24 +235,13 @@ def works(server: MySqlAddress, session: int) -> bool:
     except pymysql.MySQLError as error:
         if error.args and error.args[0] in _NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
-        _left.setdefault(_place(server), set()).add(session)
+        _left.setdefault((server.host, server.port), set()).add(session)
         raise
     return False
 
 
-# Sessions that were cut off while the server could not be reached: the next connection ends them.
+# Sessions that were cut off while the server could not be reached, and hold locks: the next connection ends them.
 _left: dict[tuple[str, int], set[int]] = {}
-
-
-def _place(server: MySqlAddress) -> tuple[str, int]:
-    return server.host, server.port
-
-
-def end_left(server: MySqlAddress, connection: Any) -> None:
-    """End the sessions that hold locks nobody will give back."""
-    for session in _left.pop(_place(server), set()):
-        with connection.cursor() as cursor:
-            end(cursor, session)
 
 
 def end(cursor: Any, session: int) -> None:

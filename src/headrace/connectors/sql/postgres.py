@@ -39,7 +39,7 @@ from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, texts
-from headrace.contract import Identity, OptionError, OutputMode
+from headrace.contract import Identity, OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,11 +105,6 @@ class Postgres(ServerSink):
                 what="the url of the database does not begin with postgresql://",
                 fix="write postgresql://user:password@host:port/database",
             )
-
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from super().problems(mode)
-        if len(self.table.encode()) > 63:
-            yield OptionError(code="HR113", what=f"the name '{self.table}' has more than 63 bytes", fix="shorten it")
 
 
 @dataclass(frozen=True)
@@ -178,7 +173,7 @@ class PostgresDialect(Dialect):
         return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 
     def limit_of(self, column: ResultColumn) -> Limit:
-        return Limit(refused="\0") if column.kind in ("text", "json") else Limit()
+        return Limit(no_zero=True) if column.kind in ("text", "json") else Limit()
 
     def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
         return incompatible(there, column, self.declare(column, ()))

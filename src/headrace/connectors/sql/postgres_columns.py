@@ -195,9 +195,9 @@ def incompatible(there: ExistingColumn, column: ResultColumn, wanted: str) -> st
 
 def _limit(declared: str, mod: int) -> Limit:
     if declared == "character varying":
-        return Limit(characters=mod - 4 if mod > 0 else None, refused="\0")
+        return Limit(characters=mod - 4 if mod > 0 else None, no_zero=True)
     if declared in ("text", "jsonb", "json"):
-        return Limit(refused="\0")
+        return Limit(no_zero=True)
     if declared in _INTEGERS:
         return Limit(low=-_INTEGERS[declared], high=_INTEGERS[declared] - 1)
     if declared == "numeric" and mod >= 0:

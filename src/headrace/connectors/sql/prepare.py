@@ -142,17 +142,6 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     return changes, epoch
 
 
-def require_ledger_fit(connection: Connection, dialect: Dialect, table: ResultTable, context: SinkContext) -> None:
-    """Raise CheckpointError where the ledger, which is only read, and the checkpoint hold different batches.
-
-    A checkpoint that is behind raises nothing: a start mends it.
-    """
-    if context.application:
-        ledger, there = Ledger(connection, dialect, context, table.name), dialect.existing(connection, table.name)
-        with suppress(CheckpointBehind):
-            _require_lines(ledger, table, there is not None, known=not LEDGER_FORM.missing_columns(connection, dialect))
-
-
 def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, known: bool = True) -> None:
     """Raise CheckpointError where the ledger's lines and the checkpoint do not fit; `known`: there is a ledger."""
     context, here = ledger.context, view_of(ledger.context)
@@ -238,12 +227,15 @@ def incompatibilities(
             return
         with closing(dialect.connect_to_read()) as connection:
             table = table.as_known(connection, dialect)
-            require_ledger_fit(connection, dialect, table, context)
-            there = dialect.existing(connection, table.name)
+            ledger, there = Ledger(connection, dialect, context, table.name), dialect.existing(connection, table.name)
+            if context.application:
+                known = not LEDGER_FORM.missing_columns(connection, dialect)
+                with suppress(CheckpointBehind):  # A start mends it.
+                    _require_lines(ledger, table, there is not None, known=known)
             if there is None:
                 return
             missing = TABLES_FORM.missing_columns(connection, dialect)
-            owner = table.owner(Ledger(connection, dialect, context, table.name)) if not missing else None
+            owner = table.owner(ledger) if not missing else None
             list(table.changes(there, dialect, context, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
                 table.require_ours(connection, dialect, context, owner, there.elsewhere)

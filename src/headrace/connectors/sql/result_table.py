@@ -89,8 +89,11 @@ class ResultTable:
         known = {column.name.lower(): column.limit for column in there.columns}
         found = {}
         for column in self.columns:
-            own = Limit(required=column.name in self.key, key=column.name in self.key)
-            limit = narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column)).within(own)
+            limit, key = (
+                narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column)),
+                column.name in self.key,
+            )
+            limit = replace(limit, required=limit.required or key, key=key)
             if limit != Limit():
                 found[column.name] = limit
         return found

@@ -85,23 +85,35 @@ class DatabaseSink(Sink):
                 what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
                 fix="give key: the columns that identify a row of the result",
             )
-        if not self.table or self.table.lower().startswith(OWN_PREFIX):
-            what = f"a result table may not be called '{self.table}'"
-            yield OptionError(code="HR113", what=what, fix="choose another name")
-        if self.renamed_from and (self.renamed_from == self.table or self.renamed_from.lower().startswith(OWN_PREFIX)):
-            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(code="HR113", what=what, fix="give renamed_from: the name that it had before")
-        if "." in self.table:
-            alone = self.table.rpartition(".")[2]
-            fix = f"write table: {alone}; a schema or a database has an option, or its place in the url"
-            yield OptionError(code="HR113", what=f"the table's name '{self.table}' has a dot", fix=fix)
-        if len(set(self.key)) != len(self.key):
-            yield OptionError(code="HR113", what="the key names a column twice", fix="name each column once")
-        if self.silence_seconds < 1:
-            yield OptionError(code="HR113", what="silence_seconds is less than 1", fix="leave it out, and it is 30")
+        former, alone = self.renamed_from, self.table.rpartition(".")[2]
+        for is_wrong, what, fix in (
+            (
+                not self.table or self.table.lower().startswith(OWN_PREFIX),
+                f"a result table may not be called '{self.table}'",
+                "choose another name",
+            ),
+            (
+                former and (former == self.table or former.lower().startswith(OWN_PREFIX)),
+                f"table '{self.table}' cannot be renamed from '{former}'",
+                "give renamed_from: the name that it had before",
+            ),
+            (
+                "." in self.table,
+                f"the table's name '{self.table}' has a dot",
+                f"write table: {alone}; a schema or a database has an option, or its place in the url",
+            ),
+            (
+                self._too_long(self.table),
+                f"the name '{self.table}' has {self._too_long(self.table)}",
+                "give the table a shorter name",
+            ),
+            (len(set(self.key)) != len(self.key), "the key names a column twice", "name each column once"),
+            (self.silence_seconds < 1, "silence_seconds is less than 1", "leave it out, and it is 30"),
+            (self.retry_seconds < 0, "retry_seconds is negative", "give 0 to try each batch once only"),
+        ):
+            if is_wrong:
+                yield OptionError(code="HR113", what=what, fix=fix)
         yield from self._rewindable_problems(mode)
-        if self.retry_seconds < 0:
-            yield OptionError(code="HR113", what="retry_seconds is negative", fix="give 0 to try each batch once only")
 
     def _rewindable_problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.rewindable is None:
@@ -138,8 +150,7 @@ class DatabaseSink(Sink):
             return "the database"
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        if self.longest_name is not None:
-            yield from long_names(frame.columns, self.longest_name)
+        yield from self.long_names(frame.columns)
         try:
             exactly_once.result_table(self.table, self.key, frame.schema, context)
         except SinkError as error:
@@ -150,7 +161,7 @@ class DatabaseSink(Sink):
         yield from incompatibilities(self.dialect(), self.table, self.key, frame.schema, context, adds=adds)
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Content]:
-        if self.longest_name is not None and (long := list(long_names(frame.columns, self.longest_name))):
+        if long := list(self.long_names(frame.columns)):
             raise SinkError(long)
         table = exactly_once.result_table(self.table, self.key, frame.schema, context)
         adds = self.on_schema_change == "add"
@@ -232,19 +243,23 @@ class DatabaseSink(Sink):
         """Whether there may be such a database."""
         return True
 
+    def long_names(self, names: Sequence[str]) -> Iterator[Finding]:
+        """The columns whose names the database would cut or refuse."""
+        for name in names:
+            if too_long := self._too_long(name):
+                what = f"the name of the result's column '{name}' has {too_long}"
+                yield Finding(code="HR404", what=what, fix="give the column a shorter name in the query: AS name")
+
+    def _too_long(self, name: str) -> str:
+        if self.longest_name is None:
+            return ""
+        most, unit = self.longest_name
+        length = len(name.encode()) if unit == "bytes" else len(name)
+        return f"{length} {unit}, and the database takes {most}" if length > most else ""
+
     def _of(self, kind: type[_Ability], **more: Any) -> _Ability:
         facts: dict[str, Any] = {"key": self.key, "system": self.system(), "is_there": self.is_there(), **more}
         return kind(dialect=self.dialect, table=self.table, **facts)
-
-
-def long_names(names: Sequence[str], longest: tuple[int, str]) -> Iterator[Finding]:
-    """The columns whose names the database would cut or refuse."""
-    most, unit = longest
-    for name in names:
-        length = len(name.encode()) if unit == "bytes" else len(name)
-        if length > most:
-            what = f"the name of the result's column '{name}' has {length} {unit}, and the database takes {most}"
-            yield Finding(code="HR404", what=what, fix="give the column a shorter name in the query: AS name")
 
 
 # What leaves the choice of authorities to the client library.

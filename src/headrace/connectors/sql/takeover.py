@@ -14,7 +14,7 @@ from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
 from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, rows_of, run
 from headrace.connectors.sql.generations import locked, reading
-from headrace.connectors.sql.ledger import Ledger, LedgerEntry, Owner
+from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import drop_staged
@@ -60,7 +60,7 @@ class TableAdoption(OfTable, SinkAdoption):
             ledger.own(frame.schema.json())
             if line is not None:
                 # Which of the rows that batch has written nobody knows.
-                ledger.add(LedgerEntry(batch=Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0))
+                ledger.add(Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0)
 
 
 def _is_entered(last: BatchLine | None, line: KeptLine | None) -> bool:
