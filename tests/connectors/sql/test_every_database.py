@@ -260,7 +260,9 @@ def test_a_row_without_a_key_of_its_own_is_named(context: Life, mode: OutputMode
             writer(context.frame(rows, partitions=3), 0)
         assert context.database.query("SELECT count(*) FROM result") == [(0,)]
         assert context.database.left_over() == []
-        assert context.told.pop().findings[0].code == "HR408"
+        finding = context.told.pop().findings[0]
+        assert (finding.code, "groups by" in finding.fix) == ("HR408", False)
+        assert ("identify a row of the result" in finding.fix) is ("share the key" in finding.what)
 
 
 @PATHS
