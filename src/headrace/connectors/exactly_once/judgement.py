@@ -178,7 +178,12 @@ def require_fit(
             return
         case Ahead(batches):
             if not context.restoring:
-                raise _behind(context, table, batches)
+                what = (
+                    f"{table} has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
+                    f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
+                )
+                fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
+                raise CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
         case _:
             raise CheckpointError(_finding(judgement, context, table, lines, here, kept))
 
@@ -205,16 +210,6 @@ def view_of(context: SinkContext) -> CheckpointView:
         digests=digests,
         empty=empty,
     )
-
-
-def _behind(context: SinkContext, table: str, batches: Sequence[int]) -> CheckpointBehind:
-    """The fault of a checkpoint that has lost `batches`, or has never had them."""
-    what = (
-        f"{table} has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
-        f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
-    )
-    fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
-    return CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
 
 
 def other_batch(
@@ -358,14 +353,22 @@ class KeptLine:
 
 
 def require_lines_fit(
-    context: SinkContext, table: str, lines: Sequence[KeptLine], *, begun: bool = True, kind: str = "table"
+    context: SinkContext,
+    table: str,
+    lines: Sequence[KeptLine],
+    *,
+    begun: bool = True,
+    kind: str = "table",
+    here: CheckpointView | None = None,
 ) -> None:
     """Raise CheckpointError where `lines` and the checkpoint hold different batches.
 
     CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back. begun: False
-    where the ledger has lost the generation. kind: what `table` is the name of.
+    where the ledger has lost the generation. kind: what `table` is the name of. here: the checkpoint, if it was read
+    before the lines.
     """
-    _require_lines_fit(context, table, lines, view_of(context), begun, kind)
+    texts, here = {line.batch: line.planned for line in lines}, here or view_of(context)
+    require_fit(context, table, [line.line for line in lines], here, texts.get, begun=begun, kind=kind)
 
 
 def misfits(
@@ -380,18 +383,11 @@ def misfits(
         return
     try:
         here, lines = view_of(context), read()
-        _require_lines_fit(context, table, lines or (), here, lines is not None, kind)
+        require_lines_fit(context, table, lines or (), begun=lines is not None, kind=kind, here=here)
     except CheckpointBehind:
         return
     except CheckpointError as error:
         yield from error.findings
-
-
-def _require_lines_fit(
-    context: SinkContext, table: str, lines: Sequence[KeptLine], here: CheckpointView, begun: bool, kind: str
-) -> None:
-    texts = {line.batch: line.planned for line in lines}
-    require_fit(context, table, [line.line for line in lines], here, texts.get, begun=begun, kind=kind)
 
 
 def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, str]:

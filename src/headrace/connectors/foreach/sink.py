@@ -161,12 +161,9 @@ def name_of(given: Any) -> str:
 
 def not_found(given: Any) -> Iterator[OptionError]:
     """The fault of a text that names nothing; a text that does was replaced when the project was loaded."""
-    if isinstance(given, str):
-        yield OptionError(
-            code="HR415",
-            what=f"'{given}' names no function or object of the project's Python files",
-            fix="write module:name; a file that does not mention headrace is to be listed under `modules`",
-        )
+    fix = "write module:name; a file that does not mention headrace is to be listed under `modules`"
+    what = f"'{given}' names no function or object of the project's Python files"
+    yield OptionError(code="HR415", what=what, fix=fix)
 
 
 def waits(given: Any) -> Iterator[OptionError]:

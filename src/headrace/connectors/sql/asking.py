@@ -38,7 +38,7 @@ MEMORY_BYTES = 256_000_000
 _START_SECONDS = 30.0
 _CHILD = "import sys; sys.path[:] = {path!r}; from headrace.connectors.sql import asking; asking.answer_one()"
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*(?!!).*?\*/|\(", re.DOTALL)
-_READS = ("select", "with", "values", "table")
+_READS = re.compile(r"(?:select|with|values|table)(?![A-Za-z])", re.IGNORECASE)
 # What reaches files, other sessions or other databases from within a statement that reads, which no transaction
 # forbids, and what runs a text as SQL. It keeps nobody out who means harm: the rights of the user do.
 _REACHES_OUT = re.compile(
@@ -73,9 +73,10 @@ class DatabaseAnswers(OfTable, SinkAnswers):
     def ask(self, statement: str, *, limit: int, seconds: float) -> Rows:
         """Raises SinkError for what does not only read, fails, or takes too much."""
         wanted = statement.strip().rstrip(";").strip()
-        first = re.match(r"[A-Za-z]*", _without_comments(wanted))
-        fix = "write one such statement"
-        if first is None or first[0].lower() not in _READS:
+        begins, fix = 0, "write one such statement"
+        while comment := _COMMENT.match(wanted, begins):
+            begins = comment.end()
+        if not _READS.match(wanted, begins):
             what = "only a statement that reads is taken: it begins with SELECT, WITH, VALUES or TABLE"
             raise SinkError(Finding(code="HR889", what=what, fix=fix))
         if outside := _REACHES_OUT.search(wanted):
@@ -246,12 +247,6 @@ def _quoted(dialect: Dialect, name: str) -> str:
     """The name in a statement without values, where a per cent sign is no placeholder."""
     quoted = dialect.quote(name)
     return quoted if dialect.placeholder == "?" else quoted.replace("%%", "%")
-
-
-def _without_comments(text: str) -> str:
-    while found := _COMMENT.match(text):
-        text = text[found.end() :]
-    return text
 
 
 def _time_column(schema: str) -> str | None:

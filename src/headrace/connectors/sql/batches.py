@@ -115,7 +115,10 @@ class SqlStore(BatchStore[Content]):
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
         if bad:
-            self._tell_quarantined(batch, bad)
+            what = f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
+            what += f"were quarantined in table '{QUARANTINE}'"
+            fix = "look at their reasons there, and fix the query or the table"
+            self.context.on_warning(Finding(code="HR412", what=what, fix=fix))
 
     def release(self, rows: Content | None, error: Exception | None) -> None:
         """Drop what was staged, by this attempt and by others that were given up; a failure does no harm.
@@ -201,16 +204,6 @@ class SqlStore(BatchStore[Content]):
     def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
         return Finding(
             code=code, what=f"{self.fate(batch, is_in_doubt=self._transaction.is_in_doubt)}: {what}", fix=fix
-        )
-
-    def _tell_quarantined(self, batch: int, bad: int) -> None:
-        self.context.on_warning(
-            Finding(
-                code="HR412",
-                what=f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
-                f"were quarantined in table '{QUARANTINE}'",
-                fix="look at their reasons there, and fix the query or the table",
-            )
         )
 
     # ------------------------------------------------------------------------------------------- connections

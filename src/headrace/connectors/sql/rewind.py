@@ -123,12 +123,11 @@ class Rewinding:
             found.append(Held(count=int(then), what=f"rows of {where} are brought back as they were"))
         elif steps:
             quoted = [dialect.quote(column.name) for column in self.table.key_columns]
-            same = " AND ".join(f"held.{name} = was.{name}" for name in quoted)
             counts = rows_of(
                 connection,
                 f"SELECT was.{dialect.quote(THERE)}, CASE WHEN held.{quoted[0]} IS NULL THEN 0 ELSE 1 END AS present, "
                 f"COUNT(*) FROM ({self.before(steps)}) AS was LEFT JOIN {dialect.quote(self.table.name)} AS held "
-                f"ON {same} GROUP BY was.{dialect.quote(THERE)}, present",
+                f"ON {self.images.same('held', 'was')} GROUP BY was.{dialect.quote(THERE)}, present",
             )
             done = {(bool(was), bool(present)): int(count) for was, present, count in counts}
             for state, what in _DONE.items():
@@ -191,7 +190,8 @@ class TableRewind(OfTable, SinkRewind):
     def undo(self, context: SinkContext, batch: int, session: Session) -> None:
         with locked(self.dialect(), self.table, context) as ledger:
             found = Rewinding.of(ledger, self.key, self.table)
-            step = None if found is None else _last_rewind(found)
+            steps = () if found is None else found.images.steps()
+            step = next((step for step in reversed(steps) if step.kind == "rewind" and not step.void), None)
             if found is None or step is None or step.batch != batch:
                 return
             if found.is_ahead(batch):
@@ -228,8 +228,3 @@ def _forget(found: Rewinding) -> None:
     found.images.forget_steps([step.step for step in found.images.steps() if step.void or step.kind == "rewind"])
     for name in aside_names(found.images.name):
         found.ledger.delete_lines(name)
-
-
-def _last_rewind(found: Rewinding) -> TableWrite | None:
-    rewinds = [step for step in found.images.steps() if step.kind == "rewind" and not step.void]
-    return rewinds[-1] if rewinds else None

@@ -325,23 +325,24 @@ class ServerSink(DatabaseSink):
     def tls_problems(self) -> Iterator[OptionError]:
         """What is wrong with the options of TLS; a note if nothing protects a connection that leaves the machine."""
         given, checked = self.given_tls()
-        if self.tls and given:
-            yield OptionError(
-                code="HR113",
-                what=f"the url of the database has {min(given)}, and the sink has tls: {self.tls}",
-                fix="give one of the two",
-            )
-        elif self.tls_ca and not self.tls:
-            yield OptionError(
-                code="HR113",
-                what="tls_ca is given, and tls is not, so that nothing is checked",
-                fix="add tls: verify-full",
-            )
-        elif self.tls_ca and not Path(self.tls_ca).is_file():
-            yield OptionError(
-                code="HR113", what=f"the file '{self.tls_ca}', which tls_ca names, is not there", fix="correct the path"
-            )
-        elif not self.tls and not checked and not is_loopback(self.host()):
+        conflict = f"the url of the database has {min(given, default='')}, and the sink has tls: {self.tls}"
+        for is_wrong, what, fix in (
+            (self.tls and given, conflict, "give one of the two"),
+            (
+                self.tls_ca and not self.tls,
+                "tls_ca is given, and tls is not, so that nothing is checked",
+                "add tls: verify-full",
+            ),
+            (
+                self.tls_ca and not Path(self.tls_ca).is_file(),
+                f"the file '{self.tls_ca}', which tls_ca names, is not there",
+                "correct the path",
+            ),
+        ):
+            if is_wrong:
+                yield OptionError(code="HR113", what=what, fix=fix)
+                return
+        if not self.tls and not checked and not is_loopback(self.host()):
             yield OptionError(
                 code="HR482",
                 what=f"the connection to '{self.host()}' may be unencrypted, and nothing checks that it is the server",

@@ -226,6 +226,9 @@ class _Writing:
         self.open: dict[str, Stager] = {}
 
     def add(self, good: pa.Table, bad: Sequence[BadRow]) -> None:
+        import pyarrow as pa
+        from pyspark.sql.types import StringType
+
         self.rows += good.num_rows
         self.bytes += good.nbytes
         self.bad_rows += len(bad)
@@ -236,7 +239,9 @@ class _Writing:
                 self._stager(self.name, self.stage.columns).add(table)
             self.held = []
         if self.bad_rows > self.stage.driver_rows:
-            self._stager(f"{self.name}_bad", bad_columns()).add(_as_table(self.held_bad))
+            columns = tuple(ResultColumn(name, "text", StringType()) for name in BAD_COLUMNS)
+            values = {"reason": [row.reason for row in self.held_bad], "row_values": list(map(row_text, self.held_bad))}
+            self._stager(f"{self.name}_bad", columns).add(pa.table(values))
             self.held_bad = []
 
     def _stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
@@ -277,22 +282,9 @@ class _Writing:
                 stager.give_up()
 
 
-def bad_columns() -> tuple[ResultColumn, ...]:
-    """The columns of a staging table of rows quarantined."""
-    from pyspark.sql.types import StringType
-
-    return tuple(ResultColumn(name, "text", StringType()) for name in BAD_COLUMNS)
-
-
 def row_text(row: BadRow) -> str:
     """The values of a row that was quarantined, as JSON; binary ones as hexadecimal digits."""
     return json.dumps(dict(row.values), default=bytes.hex, ensure_ascii=False)
-
-
-def _as_table(bad: Sequence[BadRow]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table({"reason": [row.reason for row in bad], "row_values": [row_text(row) for row in bad]})
 
 
 def _body(tables: Sequence[pa.Table]) -> bytes:
