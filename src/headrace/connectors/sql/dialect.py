@@ -205,8 +205,8 @@ class Dialect(ABC):
         return ""
 
     @abstractmethod
-    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
-        """Why the existing column would not keep the values of `column`, or tell its keys apart; or None."""
+    def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
+        """Why the existing column would not keep the values of `column`, or None."""
 
     @abstractmethod
     def readable(self, column: ResultColumn) -> str:

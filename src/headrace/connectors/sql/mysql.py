@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -212,7 +212,7 @@ class MySqlDialect(Dialect):
     def limit_of(self, column: ResultColumn) -> Limit:
         return limit_of(self.declare(column, ()).lower())
 
-    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+    def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
 
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
@@ -231,11 +231,7 @@ class MySqlDialect(Dialect):
         require_all_in(target.table, table.num_rows, came_in or 0)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, ())}" for each in columns)
-        engine = "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM"
-        return LoadStager(
-            MySqlAddress.parse(self.url), self.quote(name), columns, declared, engine, self.forms, self.quote
-        )
+        return LoadStager(self, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
@@ -371,24 +367,16 @@ class LoadStager:
     server is sent nothing but the file that was written here.
     """
 
-    def __init__(
-        self,
-        address: MySqlAddress,
-        table: str,
-        columns: Sequence[ResultColumn],
-        declared: str,
-        engine: str,
-        forms: Forms,
-        quote: Callable[[str], str],
-    ) -> None:
-        self.table, self.columns, self.forms, self.quote = table, columns, forms, quote
+    def __init__(self, dialect: MySqlDialect, name: str, columns: Sequence[ResultColumn], engine: str) -> None:
+        self.table, self.columns, self.forms, self.quote = dialect.quote(name), columns, dialect.forms, dialect.quote
+        declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
         self.local = True
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
-        self.connection: Any = address.connect(OneFileConnection, local_infile=True)
+        self.connection: Any = MySqlAddress.parse(dialect.url).connect(OneFileConnection, local_infile=True)
         self.connection.file = self.file.name
         for choice in (engine, "InnoDB"):
             try:
-                self._run(f"CREATE TABLE {table} ({declared}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
+                self._run(f"CREATE TABLE {self.table} ({declared}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
                 break
             except pymysql.MySQLError as error:
                 if choice == "InnoDB" or error.args[0] not in _NO_ENGINE:

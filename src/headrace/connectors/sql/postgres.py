@@ -175,7 +175,7 @@ class PostgresDialect(Dialect):
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit(no_zero=True) if column.kind in ("text", "json") else Limit()
 
-    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+    def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
 
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
@@ -189,9 +189,7 @@ class PostgresDialect(Dialect):
         require_all_in(target.table, table.num_rows, cursor.rowcount)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        declared = ", ".join(f"{self.quote(each.name)} {self.declare(each, columns)}" for each in columns)
-        connection = cast("psycopg.Connection[Any]", self.connect())
-        return CopyStager(connection, self.quote(name), declared, columns, self.forms)
+        return CopyStager(self, name, columns)
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
@@ -276,20 +274,12 @@ class PostgresDialect(Dialect):
 
 
 class CopyStager:
-    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all.
+    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
 
-    table: its name as it is written in a statement; declared: its columns so.
-    """
-
-    def __init__(
-        self,
-        connection: psycopg.Connection[Any],
-        table: str,
-        declared: str,
-        columns: Sequence[ResultColumn],
-        forms: Forms,
-    ) -> None:
-        self.connection, self.columns, self.forms = connection, columns, forms
+    def __init__(self, dialect: PostgresDialect, name: str, columns: Sequence[ResultColumn]) -> None:
+        self.columns, self.forms, table = columns, dialect.forms, dialect.quote(name)
+        declared = ", ".join(f"{dialect.quote(column.name)} {dialect.declare(column, columns)}" for column in columns)
+        self.connection = cast("psycopg.Connection[Any]", dialect.connect())
         self.connection.execute("BEGIN")
         create = f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)"
         self.connection.cursor().execute(create, ())

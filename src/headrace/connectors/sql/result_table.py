@@ -133,7 +133,7 @@ class ResultTable:
             key = column.name in self.key
             if found is None:
                 yield f"it has no column '{column.name}'", ""
-            elif reason := found.blocker or (key and found.key_blocker) or dialect.incompatible(found, column, key=key):
+            elif reason := found.blocker or (key and found.key_blocker) or dialect.incompatible(found, column):
                 yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}", ""
         ours = {name.lower() for name in self.names}
         for name, found in columns.items():

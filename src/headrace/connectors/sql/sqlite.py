@@ -289,7 +289,7 @@ class SqliteDialect(Dialect):
     def foreign_values(self, column: ResultColumn) -> str:
         return foreign_values(column, self.quote(column.name))
 
-    def incompatible(self, there: ExistingColumn, column: ResultColumn, *, key: bool) -> str | None:
+    def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there.declared, column, self.declare(column, ()))
 
     def into(self, table: str, columns: Sequence[str]) -> str:
