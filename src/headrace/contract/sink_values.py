@@ -53,8 +53,8 @@ class SinkFacts:
     layout_options: tuple[str, ...] = ()
 
 
-def _nobody(*_: Any) -> None:
-    """Tell nobody."""
+def _ignore(*_: Any) -> None:
+    """What nobody wants to hear of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +86,17 @@ class SinkContext:
     mode: OutputMode
     checkpoint: Path
     fingerprint: str = ""
-    on_boundary: Callable[[Boundary, int], None] = _nobody
-    on_error: Callable[[HeadraceError], None] = _nobody
-    on_warning: Callable[[Finding], None] = _nobody
-    on_retry: Callable[[int], None] = _nobody
-    on_computed: Callable[[int, bool], None] = _nobody
-    on_written: Callable[[int, float], None] = _nobody
+    on_boundary: Callable[[Boundary, int], None] = _ignore
+    on_error: Callable[[HeadraceError], None] = _ignore
+    on_warning: Callable[[Finding], None] = _ignore
+    on_retry: Callable[[int], None] = _ignore
+    on_computed: Callable[[int, bool], None] = _ignore
+    on_written: Callable[[int, float], None] = _ignore
     empty_batches: frozenset[int] = frozenset()
     application: str = "unnamed"
     project: str = ""
     roots: tuple[Path, ...] = ()
-    before_commit: Callable[[int], None] = _nobody
+    before_commit: Callable[[int], None] = _ignore
     restoring: bool = False
     rebuilds: bool = False
 

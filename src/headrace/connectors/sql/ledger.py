@@ -170,12 +170,12 @@ class Ledger(OwnLines):
         return bool(self.select(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
 
     def rename(self, query: str) -> None:
-        """Let all that is kept of the query, in all tables and generations, be of `query`."""
+        """Enter another name of the query in all that is kept of it, in all tables and generations."""
         for table in (TABLES, *self._tables()):
             self.run(f"UPDATE {table} SET query = ? WHERE application = ? AND query = ?", query, *self._driver)
 
     def move(self, table: str) -> None:
-        """Let all that is kept of the query beside the table, in all generations, be beside the one called `table`."""
+        """Enter another name of the table in all that is kept of the query beside it, in all generations."""
         for each in self._tables():
             moved = f"UPDATE {each} SET table_name = ? WHERE application = ? AND query = ? AND table_name = ?"
             self.run(moved, table, self.context.application, self.context.query, self.table)
@@ -192,7 +192,7 @@ class Ledger(OwnLines):
         self.enter(TABLES_FORM, name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
 
     def forget_owner(self, name: str) -> None:
-        """Let nothing be known of a table called `name`."""
+        """Delete the record of whose result the table called `name` holds."""
         self.run(f"DELETE FROM {TABLES} WHERE table_name = ?", name)
 
     def forget(self) -> None:
@@ -208,12 +208,12 @@ class Ledger(OwnLines):
             self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine)
 
     def rename_table(self, name: str) -> None:
-        """Let all that is kept of the generation be that of the table called `name`."""
+        """Enter another name of the table in all that is kept of the generation."""
         for table in self._tables():
             self.run(f"UPDATE {table} SET table_name = ? WHERE {MINE}", name, *self.mine)
 
     def forget_driver(self) -> None:
-        """Let nothing be known of the generation's drivers."""
+        """Delete the record of the generation's drivers."""
         self.run(f"DELETE FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver)
 
     # ------------------------------------------------------------------------------------------- rewinding
@@ -233,7 +233,7 @@ class Ledger(OwnLines):
         ]
 
     def move_lines(self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: str = "") -> None:
-        """Let the lines `of` one table, or of each, that are kept by the name `former` be kept by `name`."""
+        """Enter another name in the lines `of` one table, or of each, that are kept by the name `former`."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
             if table in self._tables() and of in ("", table):
                 moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
