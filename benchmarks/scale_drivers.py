@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.processes import HEADRACE, environment, lines_of
-from headrace.cluster import record
+from headrace.cluster import daemons
 
 PATIENCE_SECONDS = 180.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -86,9 +86,9 @@ class Driver:
 
     def _cpu(self) -> tuple[float, float]:
         parents = _parents()
-        known = record.read(self.home) if self.home else None
-        daemons = [each.pid for each in known.daemons] if known else []
-        return _cpu_seconds(parents, [self.process.pid]), _cpu_seconds(parents, daemons)
+        known = daemons.read(self.home) if self.home else None
+        pids = [each.pid for each in known.daemons] if known else []
+        return _cpu_seconds(parents, [self.process.pid]), _cpu_seconds(parents, pids)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def driver(place: Path, home: Path | None, *, landings: Sequence[str]) -> Iterat
         (place / "landing" / name).mkdir(parents=True)
     environ = environment()
     if home is not None:
-        environ[record.HOME_VARIABLE] = str(home)
+        environ[daemons.HOME_VARIABLE] = str(home)
     with (place / "log").open("w") as log:
         process = subprocess.Popen(
             [*HEADRACE, "run", "--json"], cwd=place, env=environ, stdout=subprocess.PIPE, stderr=log, text=True

@@ -21,9 +21,8 @@ from headrace.api import load
 from headrace.check.locations import cluster, speculation, state_partitions
 from headrace.cli import submit
 from headrace.cli.entry import main
-from headrace.cluster import connection, control, daemons, record
-from headrace.cluster.daemons import executors_of, reason
-from headrace.cluster.record import Cluster, Daemon
+from headrace.cluster import connection, control, daemons
+from headrace.cluster.daemons import Cluster, Daemon, executors_of, last_words
 from headrace.errors import CheckpointError, PlatformError
 from headrace.queries.processes import birth
 from headrace.spark.jvm.session_conf import WAITING_TIME
@@ -47,8 +46,8 @@ def test_the_record_is_the_users_alone_and_read_again(tmp_path: Path) -> None:
     mine = str(birth(os.getpid()))
     known = KNOWN.with_daemon(Daemon(name="master-1", pid=os.getpid(), birth=mine, port=7077))
     gone = known.with_daemon(Daemon(name="worker-1", pid=os.getpid(), birth="another"))
-    record.write(home, gone)
-    assert record.read(home) == gone
+    daemons.write(home, gone)
+    assert daemons.read(home) == gone
     assert [gone.daemon(name) is not None for name in ("master-1", "worker-1", "worker-2")] == [True, False, False]
     assert [stat.S_IMODE(place.stat().st_mode) for place in (home, home / "cluster.json")] == [0o700, 0o600]
     assert "s3cr3t" not in repr(gone)
@@ -59,9 +58,9 @@ def test_the_record_is_the_users_alone_and_read_again(tmp_path: Path) -> None:
 
 
 def test_a_driver_of_this_machine_finds_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(record.HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(daemons.HOME_VARIABLE, str(tmp_path))
     assert connection.settings("spark://127.0.0.1:7077", {}) == {}
-    record.write(tmp_path, KNOWN)
+    daemons.write(tmp_path, KNOWN)
     found = connection.settings("spark://127.0.0.1:7077", {"spark.driver.host": "mine"})
     assert found["spark.authenticate.secret"] == "s3cr3t"
     assert "spark.driver.host" not in found
@@ -216,13 +215,13 @@ def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> Non
         place.mkdir(parents=True)
         (place / "stderr").write_text(text)
     found = executors_of(tmp_path, "app-1")
-    assert [reason(each).partition(";")[0] for each in found] == [
+    assert [last_words(each).partition(";")[0] for each in found] == [
         "Unrecognized VM option 'No'",
         "Caused by: java.io.InvalidClassException: a.B",
         "killed",
     ]
     assert executors_of(tmp_path, "app-2") == ()
-    told = connection._ended("spark://127.0.0.1:7077", "9 executors, ", reason(found[0])).findings[0]
+    told = connection._ended("spark://127.0.0.1:7077", "9 executors, ", last_words(found[0])).findings[0]
     assert told.code == "HR821"
     assert told.what.endswith("(9 executors, Unrecognized VM option 'No')")
 

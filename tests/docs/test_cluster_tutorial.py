@@ -17,7 +17,7 @@ import yaml
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.cli import main
 from headrace.cluster import control
-from headrace.cluster.record import HOME_VARIABLE
+from headrace.cluster.daemons import HOME_VARIABLE
 from headrace.connectors.spark_files.prefix import files
 from headrace.errors import HeadraceError
 from headrace.queries.layout import QueryLayout

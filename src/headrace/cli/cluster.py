@@ -153,7 +153,7 @@ def stop(home: Path | None) -> int:
 
 
 def _home(given: Path | None) -> Path:
-    from headrace.cluster.record import default_home
+    from headrace.cluster.daemons import default_home
 
     return default_home() if given is None else given.absolute()
 

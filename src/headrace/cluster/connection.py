@@ -19,8 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cluster.daemons import executors_of, reason
-from headrace.cluster.record import Cluster, default_home, read
+from headrace.cluster.daemons import Cluster, default_home, executors_of, last_words, read
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.hadoop_files import literal
@@ -162,7 +161,7 @@ def _has_executor(spark: SparkSession, master: str) -> bool:
     if known is None or len(started) <= _TIMES * known.workers * known.cores:
         return False
     spark.stop()
-    raise _ended(master, f"{len(started)} executors, ", reason(started[0]))
+    raise _ended(master, f"{len(started)} executors, ", last_words(started[0]))
 
 
 def _ended(master: str, how_many: str, said: str) -> PlatformError:

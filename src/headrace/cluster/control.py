@@ -14,7 +14,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from headrace.cluster import daemons
-from headrace.cluster.record import Cluster, Daemon, forget, read, write
+from headrace.cluster.daemons import Cluster, Daemon, forget, read, write
 from headrace.errors import Finding, PlatformError
 
 PORT, WEB_PORT = 7077, 8080

@@ -1,7 +1,8 @@
-"""The processes of a cluster, Spark's own classes and ZooKeeper's out of PySpark's jars, and what they have printed."""
+"""The processes of a cluster, from PySpark's jars: started, recorded and ended, and what they have printed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,18 +10,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from headrace.cluster import record
-from headrace.cluster.record import Cluster, Daemon
-from headrace.errors import Finding, PlatformError, nearest
+from headrace.errors import CheckpointError, Finding, PlatformError, nearest, reason
 from headrace.queries.processes import birth
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import require_java
+from headrace.storage.durable import replacing
+from headrace.storage.private import writing_to
 
+HOME_VARIABLE = "HEADRACE_CLUSTER"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -28,6 +31,100 @@ ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto")
 _STOP_SECONDS = 10.0
 _TELLING = re.compile(r"Unrecognized |Could not find |(?:\w+\.)+\w*(?:Exception|Error)\b")
+
+
+def default_home() -> Path:
+    """Where the cluster of this user is: `HEADRACE_CLUSTER`, or a directory of the user's state."""
+    if named := os.environ.get(HOME_VARIABLE):
+        return Path(named).expanduser().absolute()
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "headrace" / "cluster"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Daemon:
+    """A process of the cluster: a master, a worker or a ZooKeeper.
+
+    birth: tells the process from a later one of the same number. port: where it takes what it is asked; web: its pages.
+    """
+
+    name: str
+    pid: int
+    birth: str
+    port: int = 0
+    web: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return birth(self.pid) == self.birth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster as it was asked for, and the processes that were started for it.
+
+    masters: the ports of each, for their work and for their pages. cores, memory: of each worker.
+    """
+
+    host: str
+    masters: tuple[tuple[int, int], ...]
+    zookeeper: int | None
+    workers: int
+    cores: int
+    memory: str
+    secret: str = field(repr=False)
+    daemons: tuple[Daemon, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """What a target names as its master."""
+        return "spark://" + ",".join(f"{self.host}:{port}" for port, _ in self.masters)
+
+    def daemon(self, name: str) -> Daemon | None:
+        """The process of that name, if it lives."""
+        return next((each for each in self.daemons if each.name == name and each.is_alive), None)
+
+    def with_daemon(self, made: Daemon) -> Cluster:
+        """The cluster with a process in place of a former one of its name."""
+        return replace(self, daemons=(*(each for each in self.daemons if each.name != made.name), made))
+
+
+def read(home: Path) -> Cluster | None:
+    """The cluster of a directory; None if none was started, or it was stopped. Raises CheckpointError."""
+    file = _file(home)
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return _cluster(told)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"the record of the cluster in {file} cannot be read: {reason(error)}"
+        fix = "end its processes by hand, and remove the file"
+        raise CheckpointError(Finding(code="HR820", what=what, fix=fix)) from error
+
+
+def write(home: Path, cluster: Cluster) -> None:
+    """Keep what is known; only the user can read it, for it holds the cluster's secret."""
+    with writing_to(home):
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        home.chmod(0o700)
+        with replacing(_file(home), private=True) as stream:
+            json.dump(asdict(cluster), stream)
+
+
+def forget(home: Path) -> None:
+    """Let the cluster be none; its logs stay."""
+    _file(home).unlink(missing_ok=True)
+
+
+def _file(home: Path) -> Path:
+    return home / "cluster.json"
+
+
+def _cluster(told: Mapping[str, Any]) -> Cluster:
+    daemons = tuple(Daemon(**each) for each in told["daemons"])
+    masters = tuple((int(port), int(web)) for port, web in told["masters"])
+    return Cluster(**{**told, "daemons": daemons, "masters": masters})
 
 
 def zookeeper(home: Path, port: int) -> Daemon:
@@ -201,7 +298,7 @@ def named(home: Path, name: str) -> DaemonLog:
     for each in (*known, *newest[-1:]):
         if name in (each.name, each.name.rpartition("/")[2] if each in newest[-1:] else each.name):
             return each
-    if not known and record.read(home) is None:
+    if not known and read(home) is None:
         what = f"no cluster was started in {home}, so that there is no log of '{name}'"
         raise PlatformError(Finding(code="HR822", what=what, fix="start one: headrace cluster start"))
     fix = nearest(name, [each.name for each in known])
@@ -213,7 +310,7 @@ def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
     return tuple(each for each in _executors(home) if each.name.startswith(f"{application}/"))
 
 
-def reason(log: DaemonLog) -> str:
+def last_words(log: DaemonLog) -> str:
     """Why a process has ended, by its last words that tell: an exception, or what Java does not know."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line)]

@@ -11,8 +11,18 @@ What a connector does not claim must not work either: a claim that is missing fa
 
 from headrace.testing.conformance.sink import SinkConformance
 from headrace.testing.conformance.source import SourceConformance
-from headrace.testing.conformance.streams import Rows, drain, drain_live, forget_commit, prefix_of
-from headrace.testing.conformance.triggers import NAME, PATIENCE, SinkTriggers, SourceTriggers, Word
+from headrace.testing.conformance.triggers import (
+    NAME,
+    PATIENCE,
+    Rows,
+    SinkTriggers,
+    SourceTriggers,
+    Word,
+    drain,
+    drain_live,
+    forget_commit,
+    prefix_of,
+)
 
 __all__ = [
     "NAME",

@@ -16,8 +16,7 @@ from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.rewind import Past
 from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext, readable_back
 from headrace.errors import Fenced, HeadraceError, NothingChanged, SinkError
-from headrace.testing.conformance.streams import STEPS, forget_commit
-from headrace.testing.conformance.triggers import NAME, SinkTriggers
+from headrace.testing.conformance.triggers import NAME, STEPS, SinkTriggers, forget_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

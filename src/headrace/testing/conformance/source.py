@@ -10,8 +10,16 @@ import pytest
 
 from headrace.contract import Source, SourcePrefix, bad_rows_metric
 from headrace.errors import SourceError
-from headrace.testing.conformance.streams import STEPS, Rows, drain, drain_live, forget_commit, prefix_of
-from headrace.testing.conformance.triggers import NAME, SourceTriggers
+from headrace.testing.conformance.triggers import (
+    NAME,
+    STEPS,
+    Rows,
+    SourceTriggers,
+    drain,
+    drain_live,
+    forget_commit,
+    prefix_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The suites that prove what sources and sinks say of the triggers that take them, and of progress beside batches."""
+"""Small streams to test with, and the suites that prove which triggers take a source or a sink."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 import pytest
 
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.logs import numbered
-from headrace.contract import OutputMode, Sink, SinkContext, Source
+from headrace.checkpoint.prefix import committed_prefix
+from headrace.contract import OutputMode, Sink, SinkContext, Source, SourcePrefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 NAME = "events"
 PATIENCE = 60.0
@@ -183,3 +189,64 @@ class SinkTriggers(ABC):
         frame = opened.serialize(frame)
         writer: Any = frame.writeStream.outputMode(mode).option("checkpointLocation", str(context.checkpoint))
         return opened.attach(writer), context
+
+
+STEPS = 3
+
+Rows = dict[int, list[tuple[Any, ...]]]
+
+
+def drain(frame: DataFrame, checkpoint: Path) -> tuple[Rows, list[Any]]:
+    """The rows of each batch that a stream makes of what is there, and its progress."""
+    rows: Rows = {}
+
+    def keep(batch: DataFrame, number: int) -> None:
+        rows[number] = sorted(map(tuple, batch.collect()), key=repr)
+
+    query = (
+        frame.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return rows, query.recentProgress
+
+
+def drain_live(frame: DataFrame, checkpoint: Path, feed: Callable[[], None]) -> Rows:
+    """The rows of each batch of a stream that `feed` gives rows to after its first batch, until one has some."""
+    rows: Rows = {}
+    begun, given = Event(), Event()
+
+    def keep(batch: DataFrame, number: int) -> None:
+        rows[number] = sorted(map(tuple, batch.collect()), key=repr)
+        begun.set()
+        if rows[number]:
+            given.set()
+
+    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)).start()
+    try:
+        assert begun.wait(PATIENCE), "the stream made no batch"
+        feed()
+        assert given.wait(PATIENCE), "the stream gave no rows"
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return rows
+
+
+def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
+    """What the checkpoint says of one source, up to the last committed batch."""
+    found = Checkpoint(checkpoint)
+    last = found.last_committed
+    return committed_prefix(found, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
+
+
+def forget_commit(checkpoint: Path) -> int:
+    """Take away the newest commit file, as a crash just before it would; returns its batch."""
+    last = Checkpoint(checkpoint).last_committed
+    if last is None:
+        raise ValueError(f"'{checkpoint}' has no commit to forget")
+    for file in (checkpoint / "commits" / str(last), checkpoint / "commits" / f".{last}.crc"):
+        file.unlink(missing_ok=True)
+    return last
