@@ -36,7 +36,13 @@ _TELLING = re.compile(r"Unrecognized |Could not find |(?:\w+\.)+\w*(?:Exception|
 def default_home() -> Path:
     """Where the cluster of this user is: `HEADRACE_CLUSTER`, or a directory of the user's state."""
     if named := os.environ.get(HOME_VARIABLE):
-        return Path(named).expanduser().absolute()
+        try:
+            return Path(named).expanduser().absolute()
+        except RuntimeError:
+            what = f"{HOME_VARIABLE} is '{named}', the home of a user whom this machine does not know"
+            raise PlatformError(
+                Finding(code="HR090", what=what, fix="export the absolute path of a directory")
+            ) from None
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "headrace" / "cluster"
 

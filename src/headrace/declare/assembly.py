@@ -27,7 +27,7 @@ from headrace.declare.declarations import (
 )
 from headrace.declare.decorators import parse_trigger
 from headrace.declare.option_values import OptionValueError, read_option
-from headrace.declare.variables import Variables
+from headrace.declare.variables import NO_HOME, Variables, expanded
 from headrace.errors import Finding, PlatformError, ProjectError, Where, nearest
 from headrace.model import Trigger
 from headrace.redaction import remember_settings
@@ -113,7 +113,12 @@ class Assembly:
         self.findings.extend(faults)
         if built is None:
             return None
-        built = with_objects(absolute(built, self.root), self.modules)
+        try:
+            built = with_objects(absolute(built, self.root), self.modules)
+        except ValueError as error:
+            what = f"the {kind} '{declared.kind}': {error}"
+            self.findings.append(Finding(code="HR113", what=what, fix=NO_HOME, where=declared.where))
+            return None
         return without_values(built, lacking) if lacking else built
 
     def _by_position(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Mapping[str, Any]:
@@ -232,10 +237,10 @@ def _absolute(value: Any, root: Path) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_absolute(item, root) for item in value)
     if isinstance(value, Path):
-        return root / value.expanduser()
+        return root / expanded(value)
     if not isinstance(value, str) or not value or "://" in value or value.startswith(("file:", ":memory:")):
         return value
-    return os.path.normpath(root / Path(value).expanduser())
+    return os.path.normpath(root / expanded(value))
 
 
 def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:

@@ -19,6 +19,7 @@ _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SECRET_NAME = re.compile(r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 MOST_BYTES = 5_000_000
+NO_HOME = "write the absolute path, or ~/ for your own home"
 
 
 @dataclass(kw_only=True)
@@ -178,6 +179,14 @@ def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
             # The parser counts from the empty lines in front.
             passed_over.append(binding.original.line + said[: len(said) - len(said.lstrip())].count("\n"))
     return found, tuple(passed_over)
+
+
+def expanded(path: Path | str) -> Path:
+    """`path` with its `~` or `~user` filled in; raises ValueError, with a sentence."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"'{path}' begins with the home of a user whom this machine does not know") from None
 
 
 class NoText(Exception):

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from headrace.declare.declarations import DECLARED
 from headrace.declare.faults import collecting, shown
-from headrace.declare.variables import NoText, read_text
+from headrace.declare.variables import NO_HOME, NoText, expanded, read_text
 from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import deferring
@@ -282,7 +282,11 @@ class ProjectFiles:
 
 def find(path: str | Path) -> ProjectFiles:
     """The project at `path`: a directory, its `headrace.yml` or one Python file. Raises ProjectError if none is."""
-    given = Path(path).expanduser()
+    try:
+        given = expanded(path)
+    except ValueError as error:
+        what = f"there is no project at '{path}': {error}"
+        raise ProjectError(Finding(code="HR100", what=what, fix=NO_HOME)) from None
     if given.is_file() and given.suffix == ".py":
         return ProjectFiles(root=given.resolve().parent, document=None, modules=(given.resolve(),))
     if given.is_file() and given.suffix in {".yml", ".yaml"}:

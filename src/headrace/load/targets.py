@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from headrace.declare.variables import NO_HOME, expanded
 from headrace.errors import NOWHERE, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Target
@@ -80,6 +81,11 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     if master is not None and (wrong := master_fault(master)) is not None:
         reading.fault("HR125", f"{whose}: '{master}' {wrong[0]}", wrong[1], keys["master"].where)
     storage = _path(keys, "storage", f"{whose}, storage,", reading) or _path(top, "storage", "storage", reading)
+    if (
+        storage is not None
+        and _in_home(storage, "storage", (keys.get("storage") or top["storage"]).where, reading) is None
+    ):
+        storage = None
     shared = reading.many(keys.get("shared_paths"), f"{whose}, shared_paths", may_be_number=False)
     lines = {key: entry.where for key, entry in ({**top, **keys}).items() if key in KEYS}
     for entry in (top.get("spark"), keys.get("spark")):
@@ -101,6 +107,15 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
         where=declared[wanted].where if wanted in declared else document,
         lines=lines,
     )
+
+
+def _in_home(text: str, what: str, where: Where, reading: DocumentReading) -> Path | None:
+    """A local path with its `~` filled in; None, with a finding, where that is no home of this machine."""
+    try:
+        return expanded(text)
+    except ValueError as error:
+        reading.fault("HR104", f"{what}: {error}", NO_HOME, where)
+        return None
 
 
 def _path(keys: dict[str, DocumentEntry], key: str, what: str, reading: DocumentReading) -> str | None:
@@ -214,7 +229,8 @@ def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
     words = reading.many(keys.get("command"), "hooks, command,")
     command = tuple(text for text, _ in words)
     if command and "/" in command[0]:
-        command = (str(reading.variables.root / Path(command[0]).expanduser()), *command[1:])
+        program = _in_home(command[0], "hooks, command", keys["command"].where, reading) or Path(command[0])
+        command = (str(reading.variables.root / program), *command[1:])
     events = [text for text, _ in reading.many(keys["on"], "hooks, on,")] if "on" in keys else list(HOOK_EVENTS)
     if not events:
         reading.fault("HR873", "a hook has no event, so that it is never called", _HOOK, keys["on"].where)
