@@ -38,6 +38,7 @@ IN_SHORT = (
 VALUES: list[Any] = [errors.Finding, *(cls for name in results.__all__ if is_dataclass(cls := getattr(results, name)))]
 # The types of options that hold a path of the project.
 _PATHS = ("ProjectPath", "SchemaOrFile")
+MEMBERS_OF_CHANGE = ("plan", "apply", "status", "resume", "undo", "discard")
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 
@@ -281,7 +282,17 @@ def _name(name: str, thing: Any) -> str:
         lines += ["```python", f"def {name.rpartition('.')[2]}{_signature(stated)}: ...", "```", ""]
     if is_dataclass(thing) and isinstance(thing, type):
         return "\n".join([*lines, _prose(thing), "", _fields(thing)])
+    if thing is headrace.change:
+        return "\n\n".join(["\n".join([*lines, _prose(thing)]), *map(_member_of_change, MEMBERS_OF_CHANGE)])
     return "\n".join([*lines, _prose(thing)])
+
+
+def _member_of_change(name: str) -> str:
+    member = getattr(results.Change, name)
+    title = f"### Change.{name}\n"
+    if isinstance(member, property):
+        return f"{title}\n{_prose(member)}"
+    return f"{title}\n```python\ndef {name}{_signature(member)}: ...\n```\n\n{_prose(member)}"
 
 
 def _signature(function: Callable[..., Any]) -> str:
@@ -303,6 +314,8 @@ def _signature(function: Callable[..., Any]) -> str:
 
 
 def _python(value: Any) -> str:
+    if inspect.isfunction(value):
+        return value.__name__
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 

@@ -15,17 +15,14 @@ pytestmark = pytest.mark.plain
 
 NAMES = [
     "Project",
-    "abandon_rebuild",
     "adopt",
     "apply",
     "available_now",
     "broadcast",
+    "change",
     "check",
     "continuous",
     "counter",
-    "discard_rebuild",
-    "discard_reset",
-    "discard_rewind",
     "events",
     "every",
     "follow",
@@ -35,19 +32,14 @@ NAMES = [
     "once",
     "pause",
     "plan",
-    "plan_adoption",
-    "plan_reset",
-    "plan_rewind",
     "query",
     "real_time",
     "rebuild",
-    "rebuild_status",
     "repartition",
     "reset",
     "restart",
     "resume",
     "rewind",
-    "roll_back_rebuild",
     "run",
     "sink",
     "source",
@@ -55,8 +47,6 @@ NAMES = [
     "status",
     "stop",
     "table",
-    "undo_reset",
-    "undo_rewind",
     "verify",
     "view",
 ]
@@ -74,7 +64,7 @@ def test_a_public_name_has_a_docstring_and_a_heading(name: str) -> None:
 
 
 def test_a_function_hides_no_package() -> None:
-    for name in ("check", "load", "plan", "run", "verify"):
+    for name in ("change", "check", "load", "plan", "run", "verify"):
         assert inspect.isfunction(getattr(headrace, name))
     import headrace.check.structure as structure
     import headrace.plan.verdict as judgement

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from headrace import change as _change
 from headrace import check as _check
 from headrace import inspect
 from headrace import load as _load
@@ -10,37 +11,27 @@ from headrace import plan as _plan
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
-    abandon_rebuild,
     adopt,
     apply,
+    change,
     check,
-    discard_rebuild,
-    discard_reset,
-    discard_rewind,
     events,
     follow,
     late,
     load,
     pause,
     plan,
-    plan_adoption,
-    plan_reset,
-    plan_rewind,
     rebuild,
-    rebuild_status,
     repartition,
     reset,
     restart,
     resume,
     rewind,
-    roll_back_rebuild,
     run,
     start,
     start_query,
     status,
     stop,
-    undo_reset,
-    undo_rewind,
     verify,
 )
 
@@ -64,17 +55,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Project",
-    "abandon_rebuild",
     "adopt",
     "apply",
     "available_now",
     "broadcast",
+    "change",
     "check",
     "continuous",
     "counter",
-    "discard_rebuild",
-    "discard_reset",
-    "discard_rewind",
     "events",
     "every",
     "follow",
@@ -84,19 +72,14 @@ __all__ = [
     "once",
     "pause",
     "plan",
-    "plan_adoption",
-    "plan_reset",
-    "plan_rewind",
     "query",
     "real_time",
     "rebuild",
-    "rebuild_status",
     "repartition",
     "reset",
     "restart",
     "resume",
     "rewind",
-    "roll_back_rebuild",
     "run",
     "sink",
     "source",
@@ -104,20 +87,19 @@ __all__ = [
     "status",
     "stop",
     "table",
-    "undo_reset",
-    "undo_rewind",
     "verify",
     "view",
 ]
 
-# Five functions have the names of packages. `import headrace.check.structure as structure` asks `headrace.check`, which
+# Six functions have the names of packages. `import headrace.check.structure as structure` asks `headrace.check`, which
 # is the function, for its `structure`: so each function has the attributes of its package.
+change.__dict__ = vars(_change)
 check.__dict__ = vars(_check)
 load.__dict__ = vars(_load)
 plan.__dict__ = vars(_plan)
 run.__dict__ = vars(_run)
 verify.__dict__ = vars(_verify)
-del _check, _load, _plan, _run, _verify
+del _change, _check, _load, _plan, _run, _verify
 
 
 _OF_CONNECTORS = {"sink": "connectors", "source": "connectors"}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace import results
-    from headrace.change.plans import PlannedIs
+    from headrace.change.adopt import PlannedIs
     from headrace.contract import Observer
     from headrace.observe.board import Verb
     from headrace.queries.changes import Choice
@@ -151,51 +151,18 @@ def repartition(
     return repartition_query(project, query, partitions, spark=spark)
 
 
-def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> results.ResetPlan:
-    """What `reset` would move out of the way, counted; nothing is changed."""
-    from headrace.change.reset import plan_reset as plan_one
+def reset(
+    project: Project, query: str, *, result: Choice | None = None, spark: SparkSession | None = None
+) -> results.Reset:
+    """The change that lets `query`, which must not be running, read its sources from the beginning.
 
-    return plan_one(project, query, result=result, spark=spark)
-
-
-def reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> results.ResetResult:
-    """Reset `query`, which must not be running: the next start reads its sources from the beginning.
-
-    result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them.
-    `undo_reset` brings everything back as long as no batch was planned since. Called again after a crash, it ends what
-    was begun. The session is only for a sink that needs one.
+    Nothing is done before its `apply`. result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows
+    that come again replace them. `undo` brings everything back as long as no batch was planned since. The session is
+    only for a sink that needs one.
     """
-    from headrace.change.reset import reset as reset_one
+    from headrace.change.reset import Reset
 
-    return reset_one(project, query, result=result, spark=spark)
-
-
-def undo_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> results.ResetResult:
-    """Bring back what the last reset of `query` has set aside, if no batch was planned since."""
-    from headrace.change.reset import undo_reset as undo_one
-
-    return undo_one(project, query, spark=spark)
-
-
-def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> results.ResetResult:
-    """Delete what resets of `query` have set aside, in the storage and in the sink."""
-    from headrace.change.reset import discard_reset as discard_one
-
-    return discard_one(project, query, spark=spark)
-
-
-def plan_rewind(
-    project: Project,
-    query: str,
-    *,
-    to_batch: int | None = None,
-    to_time: datetime | None = None,
-    spark: SparkSession | None = None,
-) -> results.RewindPlan:
-    """What `rewind` would take back, counted; nothing is changed."""
-    from headrace.change.rewind import plan_rewind as plan_one
-
-    return plan_one(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
+    return Reset(project, query, result=result, spark=spark)
 
 
 def rewind(
@@ -205,127 +172,68 @@ def rewind(
     to_batch: int | None = None,
     to_time: datetime | None = None,
     spark: SparkSession | None = None,
-) -> results.RewindResult:
-    """Bring `query`, which must not be running, back to the end of a batch, its checkpoint and its result together.
+) -> results.Rewind:
+    """The change that brings `query`, which must not be running, back to the end of a batch, with its result.
 
-    to_time: to the last batch that was planned up to then. `undo_rewind` brings everything back as long as no batch
-    was planned since. Called again after a crash, it ends what was begun.
+    Nothing is done before its `apply`. to_time: to the last batch that was planned up to then. `undo` brings everything
+    back as long as no batch was planned since.
     """
-    from headrace.change.rewind import rewind as rewind_one
+    from headrace.change.rewind import Rewind
 
-    return rewind_one(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
-
-
-def undo_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RewindResult:
-    """Bring back what the last rewind of `query` removed, if no batch was planned since."""
-    from headrace.change.rewind import undo_rewind as undo_one
-
-    return undo_one(project, query, spark=spark)
-
-
-def discard_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RewindResult:
-    """Delete what the last rewind of `query` has set aside, in the storage and in the sink."""
-    from headrace.change.rewind import discard_rewind as discard_one
-
-    return discard_one(project, query, spark=spark)
-
-
-def plan_adoption(
-    project: Project,
-    query: str,
-    checkpoint: str | os.PathLike[str],
-    *,
-    sources: Mapping[str, str] | None = None,
-    planned: PlannedIs | None = None,
-    spark: SparkSession | None = None,
-) -> results.AdoptionPlan:
-    """What `adopt` would take over, and where it does not fit; nothing is changed."""
-    from headrace.change.adopt import plan_adoption as plan_one
-
-    return plan_one(project, query, str(checkpoint), sources=sources, planned=planned, spark=spark)
+    return Rewind(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
 
 
 def adopt(
     project: Project,
     query: str,
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
     *,
     sources: Mapping[str, str] | None = None,
     planned: PlannedIs | None = None,
     spark: SparkSession | None = None,
-) -> results.Adoption:
-    """Let `query`, which has never run, continue a job of plain PySpark from a copy of its checkpointLocation.
+) -> results.Adopt:
+    """The change that lets `query`, which has never run, continue a job of plain PySpark from its checkpointLocation.
 
-    The sink's rows, which that job has written, become the query's. sources: by a source's name, its number or name in
-    that checkpoint, where that is not clear. planned: whether the rows of a batch that was planned and not committed
-    are `written` or `not-written`. Called again after a crash, it ends what was begun.
+    Nothing is done before its `apply`, which copies the checkpoint, and makes the rows that the job has written those
+    of the query. checkpoint: it may be left out where an adoption was cut off. sources: by a source's name, its number
+    or name in that checkpoint, where that is not clear. planned: whether the rows of a batch that was planned and not
+    committed are `written` or `not-written`. A reset takes it back.
     """
-    from headrace.change.adopt import adopt as adopt_one
+    from headrace.change.adopt import Adopt
 
-    return adopt_one(project, query, str(checkpoint), sources=sources, planned=planned, spark=spark)
+    return Adopt(project, query, checkpoint, sources=sources, planned=planned, spark=spark)
 
 
 def rebuild(
     project: Project,
     query: str,
     *,
-    approve: Callable[[results.RebuildReport], bool] | bool = True,
     since: datetime | None = None,
     accept_partial: bool = False,
-    wait: bool = False,
     spark: SparkSession | None = None,
-    reporter: Observer | None = None,
-    notify: Callable[[str], None] | None = None,
-) -> results.RebuildResult:
-    """Recompute the result of `query` from its sources beside the one in use, and exchange the two.
+) -> results.Rebuild:
+    """The change that recomputes the result of `query` from its sources beside the one in use, and exchanges the two.
 
-    The query may run meanwhile, as it was. When the new generation has caught up it is verified and compared with the
-    former one; `approve` is given what was found, and says whether to exchange them. The query must then be stopped,
-    which `wait` waits for. Called again, it continues what was stopped or cut off. since: read only what came from a
-    time on, which has a zone. accept_partial: begin although the sources no longer hold all that the query has read.
-    notify: receives each remark that comes before the work begins.
+    Nothing is done before its `apply(approve=, wait=, reporter=, notify=)`. The query may run meanwhile, as it was.
+    When the new generation has caught up it is verified and compared with the former one; `approve` is given what was
+    found, and says whether to exchange them. The query must then be stopped, which `wait` waits for. since: read only
+    what came from a time on, which has a zone. accept_partial: begin although the sources no longer hold all that the
+    query has read. `undo` brings the former generation back; `discard` deletes the rebuilt one, or after the exchange
+    the former one.
     """
-    from headrace.change.rebuild.commands import rebuild as rebuild_one
+    from headrace.change.rebuild import Rebuild
 
-    return rebuild_one(
-        project,
-        query,
-        approve=approve if callable(approve) else lambda _: approve,
-        since=since,
-        accept_partial=accept_partial,
-        wait=wait,
-        spark=spark,
-        reporter=reporter,
-        notify=notify or (lambda _: None),
-    )
+    return Rebuild(project, query, since=since, accept_partial=accept_partial, spark=spark)
 
 
-def rebuild_status(project: Project, query: str) -> results.RebuildStatus | None:
-    """How far the rebuild of `query` is, without a JVM; None where there is none."""
-    from headrace.change.rebuild.status import rebuild_status as status_of_one
+def change(project: Project, query: str, *, spark: SparkSession | None = None) -> results.Change[Any, Any] | None:
+    """The change of `query` that was begun last and can be ended, undone or discarded; None where there is none.
 
-    return status_of_one(project, query)
+    One that a crash has cut off comes first. What else is kept comes once that is discarded or undone.
+    """
+    from headrace.change.pending import changes
 
-
-def abandon_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RebuildResult:
-    """Delete what the rebuild of `query` has made; a swap that was cut off is taken back."""
-    from headrace.change.rebuild.commands import abandon_rebuild as abandon_one
-
-    return abandon_one(project, query, spark=spark)
-
-
-def roll_back_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RebuildResult:
-    """Let `query`, which must not be running, be the generation again that it was before its rebuild."""
-    from headrace.change.rebuild.commands import roll_back_rebuild as roll_back_one
-
-    return roll_back_one(project, query, spark=spark)
-
-
-def discard_rebuild(project: Project, query: str, *, spark: SparkSession | None = None) -> results.RebuildResult:
-    """Delete the generation of `query`, which must not be running, that was kept when its rebuild took its place."""
-    from headrace.change.rebuild.commands import discard_rebuild as discard_one
-
-    return discard_one(project, query, spark=spark)
+    return next(iter(changes(project, query, spark=spark)), None)
 
 
 def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> results.Verdict:

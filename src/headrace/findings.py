@@ -260,7 +260,7 @@ CODES = (
     Code("HR574", "the sources no longer hold what a query has read"),
     Code("HR580", "a change of a query is refused"),
     Code("HR581", "a change of a query was cut off", ("error", "warning")),
-    Code("HR582", "there is nothing to change"),
+    Code("HR582", "there is nothing to change", NOTE),
     Code("HR583", "a change cannot be undone"),
     Code("HR584", "a record of the storage cannot be read"),
     Code("HR585", "a batch is not known"),

@@ -1,12 +1,18 @@
 """What the functions of `headrace` give back, for annotations: each class under its public name."""
 
-from headrace.change.plans import Adoption, AdoptionPlan, ResetPlan, ResetResult, RewindPlan, RewindResult
-from headrace.change.rebuild.values import RebuildReport, RebuildResult, RebuildStatus
+from headrace.change.adopt import Adopt, Adoption, AdoptionPlan
+from headrace.change.change import Change
+from headrace.change.comparison import RebuildReport
+from headrace.change.rebuild import Rebuild, RebuildPlan, RebuildResult
+from headrace.change.reset import Reset, ResetPlan, ResetResult
+from headrace.change.rewind import Rewind, RewindPlan, RewindResult
+from headrace.change.shadow import RebuildStatus
 from headrace.check.result import CheckResult, Guarantee, Link
 from headrace.contract import Outcome, QueryState
 from headrace.observe.board import OrderAnswer, RunResult
 from headrace.observe.history import Event, QueryStatus
 from headrace.plan.verdict import Judgement
+from headrace.queries.changes import ChangeStatus
 from headrace.queries.inspect_checkpoint import Inspected, StoredStatus
 from headrace.run.handles import ApplicationHandle
 from headrace.run.state_store import Repartitioned
@@ -15,10 +21,13 @@ from headrace.verify.inspect_progress import BatchOffsets, Watermarks
 from headrace.verify.inspect_state import StateLook
 
 __all__ = [
+    "Adopt",
     "Adoption",
     "AdoptionPlan",
     "ApplicationHandle",
     "BatchOffsets",
+    "Change",
+    "ChangeStatus",
     "CheckResult",
     "Difference",
     "Event",
@@ -33,13 +42,17 @@ __all__ = [
     "Outcome",
     "QueryState",
     "QueryStatus",
+    "Rebuild",
+    "RebuildPlan",
     "RebuildReport",
     "RebuildResult",
     "RebuildStatus",
     "Repartitioned",
     "Replayed",
+    "Reset",
     "ResetPlan",
     "ResetResult",
+    "Rewind",
     "RewindPlan",
     "RewindResult",
     "RunResult",

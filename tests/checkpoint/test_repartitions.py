@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import PARTITIONS, Change, Repartitions, note_partitions
+from headrace.checkpoint.repartitions import PARTITIONS, PartitionChange, Repartitions, note_partitions
 from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain
@@ -17,8 +17,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 LAST = 26  # the newest batch of the checkpoint, which is committed; its state has 2 partitions
 
 
-def change(batch: int, after: int) -> Change:
-    return Change(batch=batch, before=2, after=after, at="2026-01-01T00:00:00+00:00")
+def change(batch: int, after: int) -> PartitionChange:
+    return PartitionChange(batch=batch, before=2, after=after, at="2026-01-01T00:00:00+00:00")
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def named(tmp_path: Path) -> Checkpoint:
 def test_a_change_counts_once_its_batch_is_committed(
     tmp_path: Path,
     named: Checkpoint,
-    entered: list[Change],
+    entered: list[PartitionChange],
     partitions: int,
     batches: list[int],
-    cut_off: Change | None,
+    cut_off: PartitionChange | None,
 ) -> None:
     changes = Repartitions(tmp_path / "repartitions.jsonl")
     for each in entered:

@@ -60,14 +60,12 @@ OPTIONS = {
         "--no-swap",
         "--accept-partial",
         "--wait",
-        "--status",
-        "--abandon",
-        "--roll-back",
-        "--discard",
+        "--dry-run",
         "--yes",
     ],
-    "rewind": ["--to-batch", "--to-time", "--dry-run", "--undo", "--discard", "--yes", "--json"],
-    "reset": ["--drop-result", "--keep-result", "--undo", "--discard", "--yes", "--json"],
+    "rewind": ["--to-batch", "--to-time", "--dry-run", "--yes", "--json"],
+    "reset": ["--drop-result", "--keep-result", "--dry-run", "--yes", "--json"],
+    "change": ["status", "resume", "undo", "discard"],
 }
 
 

@@ -35,9 +35,8 @@ list(move(project, query, pending(project, query), None, reached=kill_at_step({s
 ADOPT = """
 from pathlib import Path
 import headrace as hr
-from headrace.change.adopt import adopt
 from headrace.testing.crash import kill_at_step
-adopt(hr.load({root!r}), "totals", Path({checkpoint!r}), reached=kill_at_step({step!r}))
+hr.adopt(hr.load({root!r}), "totals", Path({checkpoint!r})).apply(reached=kill_at_step({step!r}))
 """
 
 
@@ -78,7 +77,7 @@ def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark:
             script = ADOPT.format(root=str(root), checkpoint=str(checkpoint), step=step)
             assert killed(script) == -signal.SIGKILL
             assert errors(project, "totals") == ["HR581"], step
-        assert hr.adopt(project, "totals", checkpoint, spark=spark).plan.continues
+        assert hr.adopt(project, "totals", checkpoint, spark=spark).apply().plan.continues
     # What was adopted is a query like others: it is renamed, and rebuilt.
     pipeline = root / "pipeline.py"
     text = pipeline.read_text().replace(
@@ -92,8 +91,8 @@ def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark:
     assert hr.verify(project, "sums", spark=spark).state == "equal"
     pipeline.write_text(text.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")'))
     project = hr.load(root)
-    done = hr.rebuild(project, "sums", spark=spark)
+    done = hr.rebuild(project, "sums", spark=spark).apply()
     assert (done.done, table(root, "totals")) == ("swapped", [("a", 4), ("b", 9), ("c", 3)])
     assert hr.verify(project, "sums", spark=spark).state == "equal"
-    assert hr.roll_back_rebuild(project, "sums", spark=spark).done == "rolled-back"
+    assert hr.rebuild(project, "sums", spark=spark).undo().done == "rolled-back"
     assert table(root, "totals") == [("a", 7), ("b", 14), ("c", 3)]

@@ -91,9 +91,9 @@ def test_each_function_that_takes_a_session_works_in_one_of_ones_own(spark: Spar
     assert hr.late(project, "counts", spark=own).count == 0
     assert hr.inspect.state(project, "counts", spark=own).operators
     assert hr.repartition(project, "counts", 2, spark=own).after == 2
-    assert hr.rebuild(project, "counts", spark=own).generation == 2
-    hr.discard_rebuild(project, "counts", spark=own)
-    hr.rewind(project, "counts", to_batch=0, spark=own)
-    hr.undo_rewind(project, "counts", spark=own)
-    hr.reset(project, "counts", result="drop", spark=own)
+    assert hr.rebuild(project, "counts", spark=own).apply().generation == 2
+    hr.rebuild(project, "counts", spark=own).discard()
+    hr.rewind(project, "counts", to_batch=0, spark=own).apply()
+    hr.rewind(project, "counts", spark=own).undo()
+    hr.reset(project, "counts", result="drop", spark=own).apply()
     assert own.conf.getAll == before, "the session's settings are as they were"

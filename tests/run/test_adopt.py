@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.change.adopt import plan_adoption
 from headrace.change.adopt_sources import matched
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
@@ -162,7 +161,7 @@ def test_what_cannot_be_adopted_is_refused_before_spark_is_started(
     if change is not None:
         change(project, old)
     with pytest.raises(HeadraceError, match=code) as caught:
-        plan_adoption(project, query, old)
+        assert hr.adopt(project, query, old).plan
     assert said in str(caught.value)
 
 
@@ -170,15 +169,15 @@ def test_the_checkpoint_of_a_query_of_the_project_is_none_to_adopt(project: Proj
     own = QueryLayout(project.storage, "pair").checkpoint
     shutil.copytree(old, own)
     with pytest.raises(HeadraceError, match="it lies in the storage of this project"):
-        plan_adoption(project, "totals", own)
+        assert hr.adopt(project, "totals", own).plan
 
 
 def test_a_query_whose_adoption_was_cut_off_does_not_start(project: Project, old: Path) -> None:
     cut_off(project, old)
     (finding,) = inspect_checkpoint(project, project.queries["totals"]).findings
-    assert (finding.code, f"headrace adopt totals --checkpoint {old}" in finding.fix) == ("HR581", True)
+    assert (finding.code, "headrace change resume totals" in finding.fix) == ("HR581", True)
     # What a reset takes back is more than nothing, though no batch was made.
-    assert hr.reset(project, "totals", result="keep").generation == 2
+    assert hr.reset(project, "totals", result="keep").apply().generation == 2
     assert list(inspect_checkpoint(project, project.queries["totals"]).findings) == []
 
 

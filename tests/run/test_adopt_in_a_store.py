@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.change.adopt import adopt
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
@@ -59,13 +58,13 @@ def content(project: Project, query: str) -> dict[str, bytes]:
 
 def again(project: Project, query: str = "totals") -> None:
     """Take the adoption back; the next one is the next generation."""
-    hr.reset(project, query, result="keep")
+    hr.reset(project, query, result="keep").apply()
 
 
 def ended(project: Project, former: Path, spark: SparkSession, whole: dict[str, bytes]) -> None:
     """An adoption that was cut off refuses each start, and the same command ends it."""
     assert errors(project, "totals") == ["HR581"]
-    assert adopt(project, "totals", former, spark=spark).plan.continues
+    assert hr.adopt(project, "totals", former, spark=spark).apply().plan.continues
     assert (errors(project, "totals"), content(project, "totals")) == ([], whole)
     layout = QueryLayout(project.storage, "totals", latest_generation(project.storage, "totals"))
     assert not layout.staged.checkpoint.exists()
@@ -79,25 +78,25 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
     former = root / "former" / "totals"
     with made("adopted") as (store, place), unchanged(root / "former"):
         project = stored_in(root, f"{place}/p")
-        assert adopt(project, "totals", former, spark=spark).next_batch == 3
+        assert hr.adopt(project, "totals", former, spark=spark).apply().next_batch == 3
         whole = content(project, "totals")
         assert not [name for name in whole if name.endswith(".crc")]
         with pytest.raises(HeadraceError, match="HR580"):
-            adopt(project, "totals", former, spark=spark)
+            hr.adopt(project, "totals", former, spark=spark).apply()
         for step in STEPS:
             again(project)
             with pytest.raises(Killed):
-                adopt(project, "totals", former, spark=spark, reached=killed_at(step))
+                hr.adopt(project, "totals", former, spark=spark).apply(reached=killed_at(step))
             ended(project, former, spark, whole)
         again(project)
         if isinstance(store, MemoryBucket):
-            steps = store.steps_of(lambda: adopt(project, "totals", former, spark=spark))
+            steps = store.steps_of(lambda: hr.adopt(project, "totals", former, spark=spark).apply())
             last = max(at for at, verb in enumerate(steps) if verb == "copy_object")
             # In the midst of the copies; before the last one, of the metadata; in the midst of the deletes.
             for at in (last - 5, last, last + 3):
                 again(project)
                 with store.dying(at, Killed), pytest.raises(Killed):
-                    adopt(project, "totals", former, spark=spark)
+                    hr.adopt(project, "totals", former, spark=spark).apply()
                 ended(project, former, spark, whole)
 
 
@@ -121,8 +120,8 @@ def test_jobs_continue_with_their_storage_on_hdfs(hdfs_server: HdfsServer, spark
     JOBS["visits"].run(spark, root, former / "visits")
     before = {str(file): file.read_bytes() for file in files_below(former)}
     with unchanged(root / "former"):
-        hr.adopt(project, "totals", root / "former" / "totals", spark=spark)
-        assert hr.adopt(project, "visits", str(former / "visits"), spark=spark).plan.operators
+        hr.adopt(project, "totals", root / "former" / "totals", spark=spark).apply()
+        assert hr.adopt(project, "visits", str(former / "visits"), spark=spark).apply().plan.operators
         continued(project, root, spark, "totals", "visits")
     assert {str(file): file.read_bytes() for file in files_below(former)} == before
 
@@ -138,12 +137,12 @@ def test_jobs_continue_with_their_storage_in_a_bucket(s3_server: S3Server, spark
         JOBS["totals"].run(spark, root, former / "totals")
         JOBS["hours"].run(spark, root)
         before = {str(file): file.read_bytes() for file in files_below(former)}
-        hr.adopt(project, "totals", str(former / "totals"), spark=spark)
-        hr.adopt(project, "hours", root / "former" / "hours", spark=spark)
+        hr.adopt(project, "totals", str(former / "totals"), spark=spark).apply()
+        hr.adopt(project, "hours", root / "former" / "hours", spark=spark).apply()
         continued(project, root, spark, "totals", "hours")
         assert {str(file): file.read_bytes() for file in files_below(former)} == before
         # From the bucket into local storage.
         again(project)
         local = stored_in(root, ".headrace", bucket.settings())
         with pytest.raises(HeadraceError, match="HR590"):
-            hr.adopt(local, "totals", "gs://bucket/former", spark=spark)
+            hr.adopt(local, "totals", "gs://bucket/former", spark=spark).apply()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.change.adopt import adopt
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
@@ -24,7 +23,7 @@ from tests.run.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, st
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.change.plans import PlannedIs
+    from headrace.change.adopt import PlannedIs
     from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark
@@ -143,7 +142,7 @@ def test_a_query_that_is_not_the_former_job_is_refused(
         ):
             database.execute(statement)
     with unchanged(root / "former"), pytest.raises(HeadraceError, match=code) as caught:
-        hr.adopt(hr.load(tmp_path), query, root / "former" / job, spark=spark)
+        hr.adopt(hr.load(tmp_path), query, root / "former" / job, spark=spark).apply()
     assert said in caught.value.findings[0].what
     assert not QueryLayout(tmp_path / ".headrace", query).home.exists(), "nothing was made"
 
@@ -155,7 +154,7 @@ def test_six_jobs_of_plain_pyspark_continue(
     with unchanged(root / "former"):
         # Where a watermark closes groups, Spark makes one batch more, without rows.
         for name, following in (("totals", 3), ("hours", 3), ("joined", 2), ("visits", 3)):
-            assert hr.adopt(project, name, root / "former" / name, spark=spark).next_batch == following
+            assert hr.adopt(project, name, root / "former" / name, spark=spark).apply().next_batch == following
         command = ["adopt", "both", "--checkpoint", str(root / "former/both"), "-C", str(root)]
         assert main([*command, "--dry-run"]) == 0
         assert not QueryLayout(project.storage, "both").home.exists()
@@ -194,7 +193,7 @@ def test_jobs_of_spark_4_1_continue(spark: SparkSession, tmp_path: Path) -> None
     project = hr.load(root)
     with unchanged(root / "former"):
         for name in OLDER:
-            hr.adopt(project, name, root / "former" / name, spark=spark)
+            hr.adopt(project, name, root / "former" / name, spark=spark).apply()
     land_more(root)
     result = hr.run(project, OLDER, trigger=hr.available_now, spark=spark)
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
@@ -213,8 +212,8 @@ def test_a_batch_that_was_cut_off_comes_in_once(spark: SparkSession, tmp_path: P
             database.execute("DELETE FROM copies WHERE name <> 'b'")
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="HR591"):
-        hr.adopt(project, "copies", checkpoint, spark=spark)
-    done = hr.adopt(project, "copies", checkpoint, planned=planned, spark=spark)
+        hr.adopt(project, "copies", checkpoint, spark=spark).apply()
+    done = hr.adopt(project, "copies", checkpoint, planned=planned, spark=spark).apply()
     assert done.next_batch == (2 if planned == "written" else 1)
     land_more(root)
     assert hr.run(project, ["copies"], trigger=hr.available_now, spark=spark).exit_code == 0
@@ -231,7 +230,7 @@ def test_what_spark_has_purged_cannot_be_proved(spark: SparkSession, tmp_path: P
         for name in ("0", ".0.crc"):
             (checkpoint / log / name).unlink()
     project = hr.load(root)
-    assert hr.adopt(project, "copies", checkpoint, spark=spark).plan.first == 1
+    assert hr.adopt(project, "copies", checkpoint, spark=spark).apply().plan.first == 1
     land(root, "events", 3, ("z", "11:00", 2))
     assert hr.run(project, ["copies"], trigger=hr.available_now, spark=spark).exit_code == 0
     assert table(root, "copies") == [*EXPECTED["copies"], ("z", 2)]
@@ -282,10 +281,10 @@ def test_a_job_of_a_native_sink_continues(spark: SparkSession, tmp_path: Path) -
     forget_commit(checkpoint)
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="plain' holds no batch"):
-        hr.adopt(project, "plain", checkpoint, spark=spark)
-    assert hr.adopt(project, "kept", checkpoint, spark=spark).next_batch == 1, "it gets batch 1 again"
-    assert hr.adopt(project, "tabled", root / "tables", spark=spark).plan.result[0].count == 2
-    assert hr.adopt(project, "copies", checkpoint, spark=spark).plan.result[0].count == 2
+        hr.adopt(project, "plain", checkpoint, spark=spark).apply()
+    assert hr.adopt(project, "kept", checkpoint, spark=spark).apply().next_batch == 1, "it gets batch 1 again"
+    assert hr.adopt(project, "tabled", root / "tables", spark=spark).apply().plan.result[0].count == 2
+    assert hr.adopt(project, "copies", checkpoint, spark=spark).apply().plan.result[0].count == 2
     assert hr.verify(project, "copies", spark=spark).state == "equal"
     land_more(root)
     assert hr.run(project, ["copies", "tabled"], trigger=hr.available_now, spark=spark).exit_code == 0
@@ -330,20 +329,20 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
                 if step == "copying":
                     patch.setattr(shutil, "copyfile", cut_off)
                 with pytest.raises(Killed):
-                    adopt(project, "totals", checkpoint, spark=spark, reached=killed_at(step))
+                    hr.adopt(project, "totals", checkpoint, spark=spark).apply(reached=killed_at(step))
             found = [each for each in inspect_checkpoint(project, query).findings if each.severity == "error"]
             assert [each.code for each in found] == ([] if step == "moved" else ["HR581"]), step
             if step == "moved":
                 with pytest.raises(HeadraceError, match="was adopted already"):
-                    adopt(project, "totals", checkpoint, spark=spark)
+                    hr.adopt(project, "totals", checkpoint, spark=spark).apply()
             else:
-                assert adopt(project, "totals", checkpoint, spark=spark).plan.continues
+                assert hr.adopt(project, "totals", checkpoint, spark=spark).apply().plan.continues
         assert [each.code for each in inspect_checkpoint(project, query).findings if each.severity == "error"] == []
         assert latest_generation(project.storage, "totals") == generation
         assert not QueryLayout(project.storage, "totals", generation).staged.checkpoint.exists()
         if step != steps[-1]:
             # A reset takes it back, and the next one begins where the table stays.
-            hr.reset(project, "totals", result="keep")
+            hr.reset(project, "totals", result="keep").apply()
     land_more(root)
     assert hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).exit_code == 0
     assert table(root, "totals") == EXPECTED["totals"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import discard_rewind, load, repartition, reset, rewind, verify
+from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.cli.entry import main
 from headrace.errors import CheckFailed
@@ -112,10 +112,10 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert not (root / ".headrace" / "queries").exists()
 
     # Back to an earlier batch, and under another name: one start resumes from both.
-    rewind(project, "counts", to_batch=2, spark=spark)
+    rewind(project, "counts", to_batch=2, spark=spark).apply()
     assert stored(root, capsys) == (2, 2)
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 1, 1)]
-    discard_rewind(project, "counts", spark=spark)
+    rewind(project, "counts", spark=spark).discard()
     with pytest.raises(CheckFailed, match=r"HR580: .* because of the ' ' in its path"):
         repartition(project, "counts", 3, spark=spark)
     text = (root / "headrace.yml").read_text()
@@ -126,7 +126,7 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert verify(project, "tallies", spark=spark).state == "equal"
     assert not list((project.storage / "queries" / "counts").glob("g*"))
 
-    reset(project, "tallies", result="drop", spark=spark)
+    reset(project, "tallies", result="drop", spark=spark).apply()
     assert run(project, spark=spark).exit_code == 0
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
     assert latest_generation(project.storage, "tallies") == 2

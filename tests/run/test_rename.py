@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.change.reset import reset
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
@@ -143,7 +142,7 @@ def test_a_rename_that_is_killed_is_ended_by_the_next_start_or_taken_back(root: 
         found = inspect_checkpoint(project, project.queries["new"])
         assert [finding.code for finding in found.findings if finding.severity != "note"][:1] == ["HR581"]
     with pytest.raises(HeadraceError, match="HR581"):
-        reset(project, "new", result="drop")
+        hr.reset(project, "new", result="drop").apply()
     renamed(project, "new")
     assert state(project, "new") == whole("new")
     assert pending(project, project.queries["new"]) is None
@@ -214,18 +213,18 @@ def third_ran(project: Project) -> None:
 
 
 def was_reset(project: Project) -> None:
-    reset(called(project.root, "old"), "old", result="drop")
+    hr.reset(called(project.root, "old"), "old", result="drop").apply()
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(QueryLayout(project.storage, "old", 2).checkpoint)
 
 
 def reset_cut_off(project: Project) -> None:
     with pytest.raises(Killed):
-        reset(called(project.root, "old"), "old", result="drop", reached=killed_at("recorded"))
+        hr.reset(called(project.root, "old"), "old", result="drop").apply(reached=killed_at("recorded"))
 
 
 def being_rebuilt(project: Project) -> None:
-    RebuildRecord.begun(1, ()).enter(project.storage, "old")
+    RebuildRecord.begun(1, ()).enter(QueryLayout(project.storage, "old"))
 
 
 def damaged_record(project: Project) -> None:
@@ -246,9 +245,9 @@ def lines_of_the_new_name(project: Project) -> None:
     [
         (ran_too, "old", "HR549", "have both run"),
         (third_ran, ["old", "third"], "HR549", "'old' and 'third'"),
-        (was_reset, "old", "HR549", "headrace reset old --discard"),
-        (reset_cut_off, "old", "HR549", "headrace reset old"),
-        (being_rebuilt, "old", "HR549", "headrace rebuild old --abandon"),
+        (was_reset, "old", "HR549", "headrace change discard old"),
+        (reset_cut_off, "old", "HR549", "headrace change undo old"),
+        (being_rebuilt, "old", "HR549", "headrace change discard old"),
         (damaged_record, "old", "HR584", "cannot be read"),
         (lines_of_the_new_name, "old", "HR549", "of 'old' and of 'new'"),
     ],
@@ -264,7 +263,7 @@ def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
     (finding,) = error.value.findings
     assert (finding.code, said in f"{finding.what}; {finding.fix}") == (code, True)
     if code == "HR549":
-        assert RenameRecord.of(project.storage, "new") is None
+        assert RenameRecord.of(QueryLayout(project.storage, "new")) is None
     assert Checkpoint(kept_layout(project)).last_batch == 2
 
 
@@ -413,7 +412,7 @@ def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, said: 
 
 def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_reset_keeps(root: Path) -> None:
     with pytest.raises(HeadraceError, match="HR580"):
-        reset(table_renamed(root), "old", result="drop")
+        hr.reset(table_renamed(root), "old", result="drop").apply()
     was_reset(called(root, "old"))
     project = table_renamed(root)
     with pytest.raises(HeadraceError, match="HR549"):

@@ -46,35 +46,35 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
     (root / "pipeline.py").write_text((root / "pipeline.py").read_text().replace(BODY, CHANGED))
     project = hr.load(root)
     for query in ("totals", "copies"):
-        hr.reset(project, query, result="drop")
+        hr.reset(project, query, result="drop").apply()
     land(root, 1, [{"name": "a", "amount": 5}])
     project = run_again()
     assert (held("totals"), held("copies")) == ([("a", 5), ("b", 2)], [("a", 1), ("a", 5), ("b", 2)])
     assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"equal"}
     with pytest.raises(HeadraceError, match="it has run since"):
-        hr.undo_reset(project, "copies")
+        hr.reset(project, "copies").undo()
     # The rows stay and are replaced; what does not come again stays, and verify tells.
-    assert hr.reset(project, "totals", result="keep").generation == 3
+    assert hr.reset(project, "totals", result="keep").apply().generation == 3
     assert held("totals") == [("a", 5), ("b", 2)]
     project = run_again()
     assert hr.verify(project, "totals", spark=spark).state == "equal"
     (root / "pipeline.py").write_text(
         (root / "pipeline.py").read_text().replace("events.group", "events.where(\"name <> 'b'\").group")
     )
-    hr.reset(hr.load(root), "totals", result="keep")
+    hr.reset(hr.load(root), "totals", result="keep").apply()
     project = run_again()
     assert held("totals") == [("a", 5), ("b", 2)]
     assert hr.verify(project, "totals", spark=spark).state == "mismatch"
     # A result that was set aside comes back, and the query continues.
-    hr.reset(project, "copies", result="drop")
+    hr.reset(project, "copies", result="drop").apply()
     assert not (root / "out").exists()
-    hr.undo_reset(project, "copies")
+    hr.reset(project, "copies").undo()
     land(root, 2, [{"name": "c", "amount": 9}])
     project = run_again()
     assert held("copies") == [("a", 1), ("a", 5), ("b", 2), ("c", 9)]
     assert hr.verify(project, "copies", spark=spark).state == "equal"
     for query in ("totals", "copies"):
-        assert hr.discard_reset(project, query).set_aside == ()
+        assert hr.reset(project, query).discard().set_aside == ()
     assert {hr.verify(run_again(), query, spark=spark).state for query in ("copies",)} == {"equal"}
 
 

@@ -120,7 +120,7 @@ def test_a_storage_of_before_a_reset_is_refused_with_a_fix_that_loses_nothing(ro
     before.project_ = project
     before.commit(2)
     copy = shutil.copytree(project.storage, root / "copy")
-    reset(project, "q", result="drop")
+    reset(project, "q", result="drop").apply()
     after = Here(before.database, QueryLayout(project.storage, "q", 2).home)
     after.project_, after.generation = project, 2
     after.start()

@@ -73,10 +73,10 @@ def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, mon
     cuts = Cuts(monkeypatch)
 
     def there() -> None:
-        hr.rewind(project, "totals", to_batch=1)
+        hr.rewind(project, "totals", to_batch=1).apply()
 
     def back() -> None:
-        hr.undo_rewind(project, "totals")
+        hr.rewind(project, "totals").undo()
 
     def cut_off(write: int, command: Callable[[], None], ended: Callable[[], None]) -> int:
         """1 if there was something to end."""
@@ -113,7 +113,7 @@ def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, mon
     # The lease is taken before the first write of the record, and released after its last one.
     assert begun >= 0.8 * (going + coming) / STRIDE
     there()
-    hr.discard_rewind(project, "totals")
+    hr.rewind(project, "totals").discard()
     home = QueryLayout(project.storage, "totals").home.parent
     assert [each.name for each in home.iterdir() if "g1" in each.name] == ["g1"]
     assert [each.name for each in home.glob("rewind/*")] == []

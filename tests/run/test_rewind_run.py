@@ -118,10 +118,10 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
     whole = held()
     dropped = late(project)
     for query in project.queries:
-        plan = hr.plan_rewind(project, query, to_batch=2, spark=spark)
+        plan = hr.rewind(project, query, to_batch=2, spark=spark).plan
         assert (plan.batch, plan.lost) == (2, ())
         assert plan.held
-        assert hr.rewind(project, query, to_batch=2, spark=spark).batch == 2
+        assert hr.rewind(project, query, to_batch=2, spark=spark).apply().batch == 2
     shorter = held()
     assert [name for name in whole if shorter[name] == whole[name]] == []
     assert wrong(project) == {}
@@ -137,11 +137,11 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
         for log in ("offsets", "commits"):
             for file in (checkpoint.root / log).glob(f"*{number}*"):
                 file.unlink() if file.name in (str(number), f".{number}.crc") else None
-    assert hr.rewind(project, "copies", to_batch=1, spark=spark).batch == 1
+    assert hr.rewind(project, "copies", to_batch=1, spark=spark).apply().batch == 1
     assert hr.verify(project, "copies", spark=spark).state == "equal"
-    hr.undo_rewind(project, "copies", spark=spark)
+    hr.rewind(project, "copies", spark=spark).undo()
     assert held() == whole
-    hr.rewind(project, "copies", to_batch=0, spark=spark)
+    hr.rewind(project, "copies", to_batch=0, spark=spark).apply()
     land(root, FILES)
     project = run()
     assert len(held()["copies"]) == 4 * (FILES + 1)
@@ -151,7 +151,6 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
 KILLED = """
 import os, signal, sys
 import headrace as hr
-from headrace.change.rewind import rewind, undo_rewind
 
 def reached(step):
     if step == sys.argv[2]:
@@ -159,9 +158,9 @@ def reached(step):
 
 project = hr.load(sys.argv[1])
 if sys.argv[3] == "undo":
-    undo_rewind(project, "totals", reached=reached)
+    hr.rewind(project, "totals").undo(reached=reached)
 else:
-    rewind(project, "totals", to_batch=1, reached=reached)
+    hr.rewind(project, "totals", to_batch=1).apply(reached=reached)
 """
 
 
@@ -175,12 +174,12 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         assert codes(project) == ["HR581"]
 
     killed("sink", "rewind")
-    hr.rewind(project, "totals", to_batch=1)
+    hr.rewind(project, "totals", to_batch=1).apply()
     assert (state(project), codes(project)) == (at(1), [])
     killed("sink", "undo")
-    hr.undo_rewind(project, "totals")
+    hr.rewind(project, "totals").undo()
     assert (state(project), codes(project)) == (at(2), [])
     killed("made", "rewind")
     killed("exchanged", "rewind")
-    hr.undo_rewind(project, "totals")
+    hr.rewind(project, "totals").undo()
     assert (state(project), codes(project)) == (at(2), [])

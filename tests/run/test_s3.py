@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import discard_reset, load, repartition, reset, rewind, verify
+from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.cli.entry import main
@@ -142,14 +142,14 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
             assert main([*words, "-C", str(root)]) == 0, words
         assert not (root / ".headrace" / "queries").exists()
 
-        reset(project, "counts", result="drop", spark=spark)
+        reset(project, "counts", result="drop", spark=spark).apply()
         assert run(project, spark=spark).exit_code == 0
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
         assert latest_generation(project.storage, "counts") == 2
 
         # Into other partitions and under another name: one start resumes from both.
         assert repartition(project, "counts", 3, spark=spark).batch == 5
-        discard_reset(project, "counts", spark=spark)
+        reset(project, "counts", spark=spark).discard()
         text = (root / "headrace.yml").read_text()
         (root / "headrace.yml").write_text(text.replace("  counts:\n", "  tallies:\n    renamed_from: counts\n"))
         project = load(root)
@@ -164,7 +164,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         assert run(project, spark=spark).exit_code == 0
         newest = database.query("SELECT name, n, total FROM counts ORDER BY name")
         assert newest != expected
-        assert rewind(project, "tallies", to_batch=6, spark=spark).batch == 6
+        assert rewind(project, "tallies", to_batch=6, spark=spark).apply().batch == 6
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
         assert run(project, spark=spark).exit_code == 0
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == newest

@@ -1,133 +1,187 @@
 """A query that ran in plain PySpark taken over with its checkpoint and the result that it has written.
 
-The former job's directory is only read. A copy of it is made ready beside the query's place; then the sink is told
-whose its rows are; the one step that ends it is the renaming of the copy. Each step may be done again, so that an
-adoption that was cut off is ended by the same command.
+The former job's directory is only read, and compared with the query first. A copy of it is made ready beside the
+query's place; then the sink is told whose its rows are; the one step that ends it is the renaming of the copy.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from headrace.change.adopt_look import AdoptionLook
-from headrace.change.plans import Adoption, AdoptionPlan, PlannedIs
-from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.adoption import copied
-from headrace.errors import CheckpointError, Finding, ProjectError, Where, nearest
-from headrace.model import Project
-from headrace.queries import driver_lock
-from headrace.queries.blame import commanded
-from headrace.queries.changes import AdoptionRecord
+from headrace.build.plan_builder import build, registered_tables
+from headrace.build.project_session import borrowed
+from headrace.change.adopt_sources import AdoptedSource, matched, shown
+from headrace.change.change import Change
+from headrace.check.analysed import analysed
+from headrace.check.state_bounds import POLICY, kept_policy
+from headrace.check.structure import concerning
+from headrace.checkpoint import Checkpoint, StateOperator
+from headrace.checkpoint.adoption import copied, listing, unfit
+from headrace.checkpoint.handover import EVOLUTION
+from headrace.checkpoint.repartitions import PARTITIONS
+from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
+from headrace.contract import Held, SinkContext
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, Where
+from headrace.model import NamedSource, Project, Query
+from headrace.queries.blame import reset_command
+from headrace.queries.changes import AdoptionRecord, ChangeStatus
 from headrace.queries.home import Home
+from headrace.queries.inspect_checkpoint import size_of
+from headrace.queries.layout import layout_of
 from headrace.queries.manifest import enter
 from headrace.queries.sink_location import enter_sink
-from headrace.run.plan import present
-from headrace.run.sink_work import require_stopped
+from headrace.run.plan import present, reader
+from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import is_local
+from headrace.spark.messages.refusals import finding_of
+from headrace.spark.plans.analysed import PlanFacts, plan_facts
+from headrace.spark.stream.state import placeholder, probe
 from headrace.storage.durable import publish, remove_tree
 from headrace.storage.location import is_known, located, place
-from headrace.storage.private import make_private, writing_to
+from headrace.storage.private import make_private, scratch, writing_to
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+# A batch that was written so lately may be that of a job that still runs.
+_LATELY_SECONDS = 60
+
+# What the user says of a batch that is planned and not committed: whether the result has its rows.
+PlannedIs: TypeAlias = Literal["written", "not-written"]
 
 
-def _nobody(step: str) -> None:
-    """Tell nobody."""
+@dataclass(frozen=True, kw_only=True)
+class AdoptionPlan:
+    """What an adoption does.
 
-
-def plan_adoption(
-    project: Project,
-    query: str,
-    checkpoint: str | Path,
-    *,
-    sources: Mapping[str, str] | None = None,
-    planned: PlannedIs | None = None,
-    spark: SparkSession | None = None,
-) -> AdoptionPlan:
-    """What `adopt` would do; nothing is changed. Raises as it does."""
-    with _looking(project, query, checkpoint, sources, planned, spark) as look, look.built() as built:
-        return built.plan
-
-
-def adopt(
-    project: Project,
-    query: str,
-    checkpoint: str | Path,
-    *,
-    sources: Mapping[str, str] | None = None,
-    planned: PlannedIs | None = None,
-    spark: SparkSession | None = None,
-    reached: Callable[[str], None] = _nobody,
-) -> Adoption:
-    """Let `query`, which has never run, continue the job of plain PySpark whose checkpointLocation is `checkpoint`.
-
-    checkpoint: a path, or a URL of a store that can hold the storage as well.
-    sources: by a source's name, its number or name in that checkpoint, where that is not clear. planned: whether the
-    result has the rows of a batch that was planned and not committed. Called again after a crash, it ends what was
-    begun. Raises ProjectError, CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
+    checkpoint: the former job's directory; id: of its query. first, committed, planned: its batches; planned is None
+    where the newest is committed. batch: the last one that the result has; None: none. provider: of the state.
+    result: what the sink holds. notes: what is to be known, continues: it ends an adoption that was cut off.
     """
-    with _looking(project, query, checkpoint, sources, planned, spark, locked=True) as look:
-        return _adopted(look, reached)
+
+    query: str
+    checkpoint: str
+    id: str
+    generation: int
+    first: int
+    committed: int | None
+    planned: int | None
+    batch: int | None
+    sources: tuple[AdoptedSource, ...]
+    operators: tuple[StateOperator, ...]
+    provider: str | None
+    settings: Mapping[str, str]
+    size_bytes: int
+    result: tuple[Held, ...]
+    notes: tuple[Finding, ...] = ()
+    continues: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain data, for `--json`."""
+        return {**asdict(self), "notes": [note.as_dict() for note in self.notes]}
 
 
-@contextmanager
-def _looking(
-    project: Project,
-    query: str,
-    checkpoint: str | Path,
-    sources: Mapping[str, str] | None,
-    planned: PlannedIs | None,
-    spark: SparkSession | None,
-    *,
-    locked: bool = False,
-) -> Iterator[AdoptionLook]:
-    if query not in project.queries:
-        fix = nearest(query, project.queries)
-        raise ProjectError(Finding(code="HR091", what=f"no query is named '{query}'", fix=fix))
-    declared = project.queries[query]
-    require_stopped(project, declared, code="HR526", fix="stop it first, by Ctrl-C or SIGTERM")
-    lock = driver_lock.take(project, declared) if locked else None
-    old = _named(project, str(checkpoint))
-    try:
-        with commanded(declared):
-            yield AdoptionLook(project, declared, old, sources or {}, planned, spark, changes=locked)
-    finally:
-        if lock is not None:
-            lock.release()
+@dataclass(frozen=True, kw_only=True)
+class Adoption:
+    """What was done, and the first batch that Headrace makes."""
+
+    query: str
+    next_batch: int
+    plan: AdoptionPlan
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        return {"query": self.query, "next_batch": self.next_batch, "plan": self.plan.as_dict()}
 
 
-def _named(project: Project, checkpoint: str) -> Checkpoint:
-    """The checkpoint at a local path, or in a store that the project's settings lead to."""
-    if not is_known(checkpoint):
-        what = "it cannot be adopted: Headrace does not know how to read what lies there"
-        fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
-        raise CheckpointError(Finding(code="HR590", where=Where(file=checkpoint), what=what, fix=fix))
-    located(project.root, project.target.storage, project.target.spark)
-    return Checkpoint(place(checkpoint).absolute())
+@dataclass(frozen=True)
+class Built:
+    """The result of the query, what its connectors gave, its sources by their former names, and what is to be done."""
+
+    frame: DataFrame
+    streams: Mapping[str, DataFrame]
+    names: Mapping[str, tuple[str, ...]]
+    plan: AdoptionPlan
 
 
-def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
-    project, query, layout = look.project, look.query, look.layout
-    with look.built() as built:
-        plan = built.plan
+class Adopt(Change[AdoptionPlan, Adoption]):
+    """A query, which has never run, that continues the job of plain PySpark whose checkpointLocation is `checkpoint`.
+
+    checkpoint: a path, or a URL of a store that can hold the storage as well; it may be left out where an adoption was
+    cut off. sources: by a source's name, its number or name in that checkpoint, where that is not clear. planned:
+    whether the result has the rows of a batch that was planned and not committed.
+    """
+
+    name, _done = "adopt", "adopted"
+
+    def __init__(
+        self,
+        project: Project,
+        query: str,
+        checkpoint: str | os.PathLike[str] | None = None,
+        *,
+        sources: Mapping[str, str] | None = None,
+        planned: PlannedIs | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        super().__init__(project, query, spark=spark)
+        self.checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        self.sources, self.planned = sources or {}, planned
+
+    def _look(self) -> None:
+        self.layout = layout_of(self.project, self.query)
+        self.old = self._named()
+
+    @property
+    def status(self) -> ChangeStatus | None:
+        layout, name = layout_of(self.project, self.query), self.query.name
+        record = AdoptionRecord.of(layout)
+        if record is None or not record.is_cut_off(layout):
+            return None
+        return ChangeStatus(
+            query=name,
+            change="adopt",
+            phase="adopt",
+            begun=record.at,
+            is_cut_off=True,
+            sentence=f"the adoption of {record.checkpoint} by query '{name}' was cut off; end it: "
+            f"{self._then('resume')}; or take it back: {reset_command(self.query)}",
+        )
+
+    # ------------------------------------------------------------------------------------------------- the steps
+
+    def _preview(self) -> AdoptionPlan:
+        with self._built() as built:
+            return built.plan
+
+    def _applied(self, reached: Callable[[str], None]) -> Adoption:
+        with self._built() as built:
+            return self._adopted(built, reached)
+
+    def _adopted(self, built: Built, reached: Callable[[str], None]) -> Adoption:
+        project, query, layout, plan = self.project, self.query, self.layout, built.plan
         with writing_to(layout.home):
             make_private(layout.storage)
             layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             # What a start has left that planned no batch.
             remove_tree(layout.checkpoint)
-            if not plan.continues:
-                keys = {use: key for key, uses in built.names.items() for use in uses}
-                AdoptionRecord.begun(look.old, plan.batch, keys).enter(layout)
+        if not plan.continues:
+            keys = {use: key for key, uses in built.names.items() for use in uses}
+            AdoptionRecord.begun(self.old, plan.batch, keys).enter(layout)
         reached("recorded")
         with writing_to(layout.home):
-            made = copied(look.old, layout.staged.checkpoint, layout.checkpoint, built.names)
-        _require_whole(made)
+            made = copied(self.old, layout.staged.checkpoint, layout.checkpoint, built.names)
+        if errors := [problem for problem in made.problems() if problem.severity == "error"]:
+            raise CheckpointError(errors)
         reached("copied")
-        with look.named():
-            query.sink.adoption.take_over(built.frame, look.context(layout.staged), plan.batch)
+        with self.named():
+            query.sink.adoption.take_over(built.frame, self.context(layout.staged), plan.batch)
         reached("sink")
         enter_sink(project, query, layout)
         if not project.refreshed_tables_of(query):
@@ -137,10 +191,224 @@ def _adopted(look: AdoptionLook, reached: Callable[[str], None]) -> Adoption:
         with writing_to(layout.home):
             publish(made.root, layout.checkpoint)
         reached("moved")
-    return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
+        return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
+
+    def _undone(self, reached: Callable[[str], None]) -> Adoption:
+        raise self._refused_back()
+
+    def _discarded(self, reached: Callable[[str], None]) -> Adoption:
+        raise self._refused_back()
+
+    def _refused_back(self) -> CheckFailed:
+        return self._irreversible("a reset takes it back", "reset the query (headrace reset QUERY)")
+
+    # ------------------------------------------------------------------------------------------------- before them
+
+    def _named(self) -> Checkpoint:
+        """The checkpoint at a local path, or in a store that the project's settings lead to."""
+        named, project = self.checkpoint, self.project
+        if named is None and (record := AdoptionRecord.of(self.layout)) is not None:
+            named = record.checkpoint
+        if named is None:
+            raise self._refused("it was not said which checkpoint", self._command("--checkpoint DIR"))
+        if not is_known(named):
+            what = "it cannot be adopted: Headrace does not know how to read what lies there"
+            fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
+            raise CheckpointError(Finding(code="HR590", where=Where(file=named), what=what, fix=fix))
+        located(project.root, project.target.storage, project.target.spark)
+        return Checkpoint(place(named).absolute())
+
+    @contextmanager
+    def _built(self) -> Iterator[Built]:
+        """The query and the plan of its adoption, all of which was looked at."""
+        record = self._require_possible()
+        adoption, batch = self.query.sink.adoption, None
+        if record is not None:
+            batch = self._last_recorded(record)
+        elif not adoption.tells_batches:
+            batch = self._last_written(None)
+        settings = adopted_settings(self.project, self.old)
+        with (
+            borrowed(self.project, self.spark) as spark,
+            applied(spark, {**session_settings(self.project, spark), **settings}),
+            registered_tables(self.project, self.query, spark),
+        ):
+            streams: dict[str, DataFrame] = {}
+            frame = build(self.project, self.query.transform, spark, reader(spark, self.query.trigger, streams))
+            facts = plan_facts(frame)
+            notes = tuple(self._checked(frame, facts))
+            names = matched(self.project, self.query, facts.sources, self.old, self.sources)
+            # A join of two streams is none of the plan's stateful operators.
+            stateful = self.old.is_stateful or bool(facts.stateful) or len(facts.sources) > 1
+            if misfits := tuple(state_misfits(self.project, self.query, spark, self.old, stateful=stateful)):
+                raise CheckpointError(misfits)
+            held: tuple[Held, ...] = ()
+            # What was cut off may have taken them over.
+            if record is None:
+                with self.named():
+                    held = tuple(adoption.foreign_rows(frame, self._former()))
+                    if adoption.tells_batches:
+                        batch = self._last_written(adoption.foreign_batch(frame, self._former()))
+            yield Built(frame, streams, names, self._planned(names, held, batch, notes, continues=record is not None))
+
+    def _planned(
+        self,
+        names: Mapping[str, tuple[str, ...]],
+        held: tuple[Held, ...],
+        batch: int | None,
+        notes: tuple[Finding, ...],
+        *,
+        continues: bool,
+    ) -> AdoptionPlan:
+        old, kept = self.old, dict(begun_with(self.old))
+        last, committed = old.last_batch, old.last_committed
+        return AdoptionPlan(
+            query=self.query.name,
+            checkpoint=str(old.root),
+            id=old.id or "",
+            generation=self.layout.generation,
+            first=min(old.offset_numbers(), default=0),
+            committed=committed,
+            planned=None if last == committed else last,
+            batch=batch,
+            sources=tuple(shown(self.project, self.query, old, names)),
+            operators=old.state_operators(),
+            provider=provider_of(old),
+            settings=kept,
+            size_bytes=size_of(old.root),
+            result=held,
+            notes=(*self._notes(), *notes),
+            continues=continues,
+        )
+
+    def _require_possible(self) -> AdoptionRecord | None:
+        """Raise if the query, its place or the directory cannot be used, without Spark; what was cut off, if so."""
+        query, layout = self.query, self.layout
+        errors = [each for each in concerning(self.project, [query.name]) if each.severity == "error"]
+        if errors:
+            raise CheckFailed(errors)
+        can = query.sink.adoption.possible(query.mode)
+        if not query.sink.facts.durable or not can.possible:
+            why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins from scratch"
+            what = f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
+            fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
+            raise CheckFailed(Finding(code="HR596", what=what + why, fix=fix, where=query.where))
+        record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
+        begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
+        if begun if record is None else not record.is_cut_off(layout):
+            how = "was adopted already" if record is not None else "has run already"
+            what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
+            fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
+            raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))
+        if findings := tuple(unfit(self.old)):
+            raise CheckpointError(findings)
+        if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):
+            what = "it cannot be adopted: it lies in the storage of this project, and Headrace has written it"
+            fix = "name the checkpointLocation that the former job ran with; a renamed query keeps its own"
+            raise CheckpointError(Finding(code="HR590", where=self._place, what=what, fix=fix))
+        return record
+
+    def _last_written(self, told: int | None) -> int | None:
+        """The last batch that the sink has. Raises CheckFailed where nobody knows whether the newest one is in.
+
+        told: the last one by a record that the former job has left in the sink.
+        """
+        planned, committed = self.old.last_batch, self.old.last_committed
+        if planned is None or planned == committed:
+            return committed
+        if told is not None:
+            return planned if told >= planned else committed
+        if self.planned is None and self.query.sink.facts.transactional:
+            command = f"headrace adopt {self.query.name} --checkpoint {self.old.root} --planned"
+            raise CheckFailed(
+                Finding(
+                    code="HR591",
+                    where=self._place,
+                    what=f"batch {planned} is planned and not committed, and the table does not show whether it has "
+                    "its rows: they would be missing, or be there twice",
+                    fix="let the former job run until it has committed the batch; or look into the table, and say "
+                    f"what is there: {command} written, or {command} not-written",
+                )
+            )
+        return planned if self.planned == "written" else committed
+
+    def _last_recorded(self, record: AdoptionRecord) -> int | None:
+        """The last batch that the sink has, or was about to be given, when an adoption was cut off."""
+        if record.is_of(self.old):
+            self.sources = record.sources
+            return record.batch
+        other = record.id != self.old.id
+        what = f"the adoption of {'another checkpoint, ' if other else ''}{record.checkpoint} was begun and cut off"
+        if not other:
+            what += ", and the former job has made batches since"
+        fix = f"end it: {self._then('resume')}; or " if other else ""
+        fix += "reset the query (headrace reset QUERY)"
+        raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=self.query.where))
+
+    def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
+        project, query = self.project, self.query
+        findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+        if facts.watermarks > 1:
+            wanted = project.target.spark.get(POLICY) or str(frame.sparkSession.conf.get(POLICY))
+            findings += kept_policy(query, begun_with(self.old), wanted)
+        if errors := [each for each in findings if each.severity == "error"]:
+            raise CheckFailed(errors)
+        yield from findings
+
+    def _notes(self) -> Iterator[Finding]:
+        newest = max((time_ns for _, time_ns in listing(self.old).values()), default=0) / 1e9
+        if time.time() - newest < _LATELY_SECONDS:
+            yield Finding(
+                code="HR599",
+                where=self._place,
+                what=f"the newest batch was written {max(time.time() - newest, 0):.0f} seconds ago: a job that still "
+                "runs would write the same rows as the query",
+                fix="stop the former job for good, if it still runs",
+                severity="warning",
+            )
+
+    @property
+    def _place(self) -> Where:
+        return Where(file=str(self.old.root))
+
+    def _former(self) -> SinkContext:
+        """The sink's context while the query's batches are still those of the former job."""
+        return replace(self.context(self.layout), checkpoint=self.old.root)
 
 
-def _require_whole(made: Checkpoint) -> None:
-    """Raise CheckpointError if the copy is not what a start resumes from."""
-    if errors := [each for each in made.problems() if each.severity == "error"]:
-        raise CheckpointError(errors)
+def state_misfits(
+    project: Project, query: Query, spark: SparkSession, old: Checkpoint, *, stateful: bool
+) -> Iterator[Finding]:
+    """Each difference between the state that `old` holds and that of `query`; `stateful`: it may keep any."""
+    there = state_schema(old)
+    needed = _needed(project, query, spark, old) if stateful else {}
+    for difference in schema_differences(there, needed):
+        yield Finding(
+            code="HR594",
+            what=f"the state of the checkpoint is not that of query '{query.name}': {difference}",
+            fix="write the query as the former job has it, with the same keys and aggregates in the same order and "
+            "under the same names",
+            where=query.where,
+        )
+
+
+def _needed(project: Project, query: Query, spark: SparkSession, old: Checkpoint) -> dict[int, OperatorSchema]:
+    """What Spark would keep, under the settings that it has pinned in `old`."""
+    # Executors elsewhere see the project's storage, and not this machine's own directories.
+    local = is_local(spark.sparkContext.master or "")
+    if not local:
+        project.storage.mkdir(parents=True, exist_ok=True)
+    with scratch(None if local else project.storage) as home:
+
+        def read(source: NamedSource) -> DataFrame:
+            return placeholder(spark, source.name, source.connector.stream(spark, source.name), home)
+
+        settings = {**begun_with(old), EVOLUTION: "true", PARTITIONS: "1"}
+        try:
+            made = probe(spark, lambda: build(project, query.transform, spark, read), query.mode, home, settings)
+            return state_schema(Checkpoint(made))
+        except HeadraceError:
+            raise
+        except Exception as error:
+            subject = f"query '{query.name}', over no rows and with the settings of the checkpoint"
+            raise CheckFailed(finding_of(error, where=query.where, subject=subject)) from error

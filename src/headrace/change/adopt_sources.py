@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-from headrace.change.plans import AdoptedSource
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.sources import source_of
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, Finding, HeadraceError, nearest
 from headrace.model import NamedSource, Project, Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptedSource:
+    """A source: its name, its kind, what the former job's checkpoint calls it, and how far it was read.
+
+    waits: what no batch has taken yet, which the first start gives; empty where that is not known without Spark.
+    """
+
+    name: str
+    kind: str
+    position: str
+    reached: str
+    waits: str = ""
 
 
 def matched(

@@ -1,22 +1,32 @@
 """A query reset: what it has done is set aside, and the next generation reads its sources from the beginning.
 
-The record comes first, the sink second; the one step that ends the generation is the renaming of its directory. Each
-step may be done again, so that a reset that was cut off is ended by the same command.
+The record comes first, the sink second; the one step that ends the generation is the renaming of its directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headrace.change.exclusive import ChangeWork, exclusive, ignore
-from headrace.change.plans import ResetPlan, ResetResult, readers, stored
-from headrace.checkpoint import Checkpoint
+from headrace.change.change import Change, readers
+from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.logs import numbered
 from headrace.contract import Held
-from headrace.errors import CheckFailed, Finding, NothingChanged
-from headrace.model import Project, Query
-from headrace.queries.changes import Choice, ResetRecord, current, newest_set_aside, require_rewound, reset_cut_off
+from headrace.errors import CheckpointError, NothingChanged
+from headrace.model import Project
+from headrace.queries.changes import (
+    ChangeStatus,
+    Choice,
+    ResetRecord,
+    RewindRecord,
+    current,
+    newest_set_aside,
+    require_ended,
+)
+from headrace.queries.inspect_checkpoint import size_of
 from headrace.queries.layout import QueryLayout, generations_set_aside
 from headrace.queries.rename_record import pending
 from headrace.queries.sink_location import former_location, table_before
@@ -26,106 +36,130 @@ from headrace.storage.private import writing_to
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
+_FOLDERS = {"offsets": "planned batches", "commits": "committed batches"}
 # What tells of the reset itself, where a directory is not moved in one step.
 _LAST = ("sink.json", "reset.json")
 
 
-def plan_reset(project: Project, query: str, *, result: Choice, spark: SparkSession | None = None) -> ResetPlan:
-    """What `reset` would do; nothing is changed. Raises as it does."""
-    with _work(project, query, spark) as work:
-        return work.plan(result)
+@dataclass(frozen=True, kw_only=True)
+class ResetPlan:
+    """What a reset does: what it moves out of the way, in the storage and in the sink, and what is to be known of it.
 
-
-def reset(
-    project: Project,
-    query: str,
-    *,
-    result: Choice,
-    spark: SparkSession | None = None,
-    reached: Callable[[str], None] = ignore,
-) -> ResetResult:
-    """Reset `query`, which must not be running: the next start reads its sources from the beginning.
-
-    What it has done is set aside, and `undo_reset` brings it back as long as nothing has run since. result: `drop`
-    sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them. Called again after a
-    crash, it ends what was begun. Raises ProjectError, CheckFailed, CheckpointError, SinkError or PlatformError.
+    result: whether the sink's rows stay. continues: it ends a reset that was cut off.
     """
-    with _work(project, query, spark, locked=True) as work:
-        return work.reset(result, reached)
+
+    query: str
+    generation: int
+    result: Choice
+    stored: tuple[Held, ...]
+    held: tuple[Held, ...]
+    notes: tuple[str, ...]
+    continues: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain data, for `--json`."""
+        return asdict(self)
 
 
-def undo_reset(
-    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = ignore
-) -> ResetResult:
-    """Bring back what the last reset of `query` has set aside, if no batch was planned since. Raises as `reset`."""
-    with _work(project, query, spark, locked=True) as work:
-        return work.undo(reached)
+@dataclass(frozen=True, kw_only=True)
+class ResetResult:
+    """What was done: the generation that the query now runs as, and those that are kept for `undo`."""
+
+    query: str
+    done: str
+    generation: int
+    set_aside: tuple[int, ...] = ()
+    plan: ResetPlan | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        return {key: value for key, value in asdict(self).items() if key != "plan" or value is not None}
 
 
-def discard_reset(project: Project, query: str, *, spark: SparkSession | None = None) -> ResetResult:
-    """Delete what resets of `query` have set aside, in the storage and in the sink. Raises as `reset`."""
-    with _work(project, query, spark, locked=True) as work:
-        return work.discard()
+class Reset(Change[ResetPlan, ResetResult]):
+    """A query reset: its next start reads its sources from the beginning.
 
+    result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows that come again replace them.
+    """
 
-def _work(
-    project: Project, query: str, spark: SparkSession | None, *, locked: bool = False
-) -> AbstractContextManager[_Work]:
-    return exclusive(project, query, spark, _Work, changes=locked)
+    name, _done = "reset", "reset"
 
+    def __init__(
+        self, project: Project, query: str, *, result: Choice | None = None, spark: SparkSession | None = None
+    ) -> None:
+        super().__init__(project, query, spark=spark)
+        self.result = result
 
-class _Work(ChangeWork):
-    """One command's work on one query."""
+    def _look(self) -> None:
+        super()._look()
+        require_ended(self.live, RewindRecord)
 
-    verb, done = "reset", "reset"
+    @property
+    def status(self) -> ChangeStatus | None:
+        live = current(QueryLayout(self.project.storage, self.query.name))
+        begun = ResetRecord.cut_off(live)
+        if begun is None:
+            aside = newest_set_aside(live)
+            record = None if aside is None else ResetRecord.of(aside)
+            return (
+                None
+                if record is None
+                else self._standing("done", record.at, f"was reset, and is generation {live.generation}")
+            )
+        return self._standing(begun[1].way, begun[1].at, "")
 
-    def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
-        super().__init__(project, query, spark, changes)
-        require_rewound(self.live)
+    # ------------------------------------------------------------------------------------------------- the steps
 
-    # ------------------------------------------------------------------------------------------------- the ways
-
-    def plan(self, result: Choice) -> ResetPlan:
-        begun = reset_cut_off(self.live)
+    def _preview(self) -> ResetPlan:
+        begun, result = ResetRecord.cut_off(self.live), self.result
         if begun is not None and begun[1].way == "undo":
-            raise self.refused("HR580", "the undoing of a reset was cut off", f"end it: {self.command('--undo')}")
+            raise self._refused("the undoing of a reset was cut off", f"end it: {self._then('undo')}")
         continues = begun is not None and begun[1].way == "reset"
-        if begun is not None and continues and begun[1].result != result:
-            chosen = begun[1].result
-            why = f"a reset that {'keeps' if chosen == 'keep' else 'drops'} its result was begun and cut off"
-            way = f"end it: {self.command(f'--{chosen}-result')}; or take it back: {self.command('--undo')}"
-            raise self.refused("HR580", why, way)
+        if begun is not None and continues and result not in (None, begun[1].result):
+            kept = begun[1].result
+            why = f"a reset that {'keeps' if kept == 'keep' else 'drops'} its result was begun and cut off"
+            way = f"end it: {self._command(f'--{kept}-result')}; or take it back: {self._then('undo')}"
+            raise self._refused(why, way)
+        if begun is not None and continues:
+            result = begun[1].result
+        if result is None:
+            way = f"{self._command('--drop-result')}; or {self._command('--keep-result')}"
+            raise self._refused("it was not said what becomes of its result", way)
         self._require_possible(result)
         former = former_location(self.project, self.query, self.live)
         held: tuple[Held, ...] = ()
         if former is None:
             with self.named():
                 held = tuple(self.query.sink.reset.held(self.context(self.live), self.session))
-        kept = tuple(stored(self.live))
-        if not kept and not held and not continues:
-            what = f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it"
-            raise CheckFailed(Finding(code="HR582", what=what, where=self.query.where))
+        kept_files = tuple(stored(self.live))
+        if not kept_files and not continues and (not held or self._is_done(result)):
+            raise self._nothing(f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it")
         return ResetPlan(
             query=self.query.name,
             generation=self.live.generation,
             result=result,
-            stored=kept,
+            stored=kept_files,
             held=held,
             notes=tuple(self._notes(result, former)),
             continues=continues,
         )
 
-    def reset(self, result: Choice, reached: Callable[[str], None]) -> ResetResult:
-        plan = self.plan(result)
+    def _is_done(self, result: Choice) -> bool:
+        """Whether the same reset was the last thing that was done to the query: the rows that stay are held still."""
+        before = newest_set_aside(self.live)
+        record = None if before is None else ResetRecord.of(before)
+        if before is None or record is None or before.generation + 1 != self.live.generation:
+            return False
+        return record.result == result == "keep"
+
+    def _applied(self, reached: Callable[[str], None]) -> ResetResult:
+        plan = self._preview()
         live, aside = self.live, self.live.set_aside
-        with writing_to(live.home):
-            live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not plan.continues:
-                ResetRecord.begun(result).enter(live)
+        if not plan.continues:
+            ResetRecord(result=plan.result, way="reset").enter(live)
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
-            self._move(live, result, plan)
+            self._move(live, plan)
         reached("sink")
         with writing_to(aside.home.parent):
             aside.home.parent.mkdir(exist_ok=True, mode=0o700)
@@ -135,10 +169,10 @@ class _Work(ChangeWork):
         reached("moved")
         return self._result("reset", plan)
 
-    def _move(self, live: QueryLayout, result: Choice, plan: ResetPlan) -> None:
+    def _move(self, live: QueryLayout, plan: ResetPlan) -> None:
         try:
             with self.named():
-                if result == "drop":
+                if plan.result == "drop":
                     self.query.sink.reset.set_aside(self.context(live), self.session)
                 else:
                     self.query.sink.reset.hand_over(self.context(live), live.generation + 1, self.session)
@@ -147,23 +181,24 @@ class _Work(ChangeWork):
                 live.reset.unlink(missing_ok=True)
             raise
 
-    def undo(self, reached: Callable[[str], None]) -> ResetResult:
-        begun = reset_cut_off(self.live)
+    def _undone(self, reached: Callable[[str], None]) -> ResetResult:
+        begun = ResetRecord.cut_off(self.live)
         if begun is not None and begun[1].way == "discard":
             why = "what was set aside is being discarded"
-            raise self.refused("HR583", why, f"end that: {self.command('--discard')}")
+            raise self._irreversible(why, f"end that: {self._then('discard')}")
         # Of a reset that was cut off the generation lies where it was.
         old = self.live if ResetRecord.of(self.live) is not None else newest_set_aside(self.live)
         record = None if old is None else ResetRecord.of(old)
         if old is None or record is None:
-            raise self.refused("HR583", "no reset of it can be undone", "")
+            raise self._irreversible("there is none")
         at_home = QueryLayout(old.storage, old.query, old.generation)
         following = QueryLayout(old.storage, old.query, old.generation + 1)
         if Checkpoint(following.checkpoint).last_batch is not None or self.live.generation > following.generation:
             why = "it has run since, and what it has written would be lost"
-            raise self.refused("HR583", why, f"reset it once more, or delete the former: {self.command('--discard')}")
+            way = f"reset it once more, or delete the former: {self._then('discard')}"
+            raise self._irreversible(why, way)
         if former_location(self.project, self.query, old) is not None:
-            raise self.refused("HR583", "its sink is another one now", "name the former sink again")
+            raise self._irreversible("its sink is another one now", "name the former sink again")
         self._bring_back(old, record, following, reached)
         with writing_to(at_home.home):
             if old.home != at_home.home:
@@ -179,8 +214,7 @@ class _Work(ChangeWork):
     def _bring_back(
         self, old: QueryLayout, record: ResetRecord, following: QueryLayout, reached: Callable[[str], None]
     ) -> None:
-        with writing_to(old.home):
-            record.on("undo").enter(old)
+        record.on("undo").enter(old)
         reached("recorded")
         result = self.query.sink.reset
         try:
@@ -194,14 +228,14 @@ class _Work(ChangeWork):
             raise
         reached("sink")
 
-    def discard(self) -> ResetResult:
-        begun = reset_cut_off(self.live)
+    def _discarded(self, reached: Callable[[str], None]) -> ResetResult:
+        begun = ResetRecord.cut_off(self.live)
         if begun is not None and begun[1].way != "discard":
             why = f"{'a reset' if begun[1].way == 'reset' else 'the undoing of a reset'} was cut off"
-            raise self.refused("HR580", why, "end it first, by the same command")
+            raise self._refused(why, f"end it first: {self._then('resume')}")
         generations = generations_set_aside(self.live.storage, self.live.query)
         if not generations:
-            raise self.refused("HR582", "no reset has set anything aside", "")
+            raise self._nothing(f"no reset of query '{self.query.name}' has set anything aside")
         with writing_to(self.live.home):
             # The number of the generation is told by its directory, once those before it are gone.
             self.live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -209,9 +243,8 @@ class _Work(ChangeWork):
         for number in generations:
             old = QueryLayout(self.live.storage, self.live.query, number).set_aside
             record = ResetRecord.of(old)
-            with writing_to(old.home):
-                if record is not None:
-                    record.on("discard").enter(old)
+            if record is not None:
+                record.on("discard").enter(old)
             if former_location(self.project, self.query, old) is None:
                 with self.named():
                     self.query.sink.reset.discard(self.context(old), self.session)
@@ -230,20 +263,20 @@ class _Work(ChangeWork):
                 fix += (
                     f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
                 )
-            raise self.refused("HR580", why, f"{fix}; or reset it under its former name, and rename it then")
+            raise self._refused(why, f"{fix}; or reset it under its former name, and rename it then")
         if table_before(self.project, self.query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self.refused("HR580", why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
+            raise self._refused(why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
         kept = sink.reset.kept(self.query.mode)
         if not kept.possible and not sink.reset.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"
             way = f"empty its place and its ledger by hand, and remove {self.live.home}"
-            raise self.refused("HR580", why, way)
+            raise self._refused(why, way)
         if result == "keep" and not kept.possible:
-            raise self.refused("HR580", f"its result cannot stay: {kept.why}", self.command("--drop-result"))
+            raise self._refused(f"its result cannot stay: {kept.why}", self._command("--drop-result"))
         if result == "drop" and not sink.reset.droppable:
             why = f"what the sink '{self.query.sink_kind}' was given cannot be taken back"
-            raise self.refused("HR580", why, f"{self.command('--keep-result')}: {kept.why}")
+            raise self._refused(why, f"{self._command('--keep-result')}: {kept.why}")
 
     def _notes(self, result: Choice, former: str | None) -> Iterator[str]:
         if former is not None:
@@ -259,3 +292,39 @@ class _Work(ChangeWork):
         live = current(self.live)
         kept = tuple(generations_set_aside(live.storage, live.query))
         return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
+
+
+def stored(layout: QueryLayout) -> Iterator[Held]:
+    """What the storage keeps of a generation, counted."""
+    checkpoint = layout.checkpoint
+    try:
+        batches: Mapping[str, int] = {name: len(numbered(checkpoint / name)) for name in _FOLDERS}
+    except CheckpointError:
+        # Of a directory that cannot be read nothing is told but that it is there.
+        batches = {}
+    counts = (
+        *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
+        (size_of(checkpoint) - size_of(checkpoint / "state"), "bytes of the checkpoint"),
+        (size_of(checkpoint / "state"), "bytes of state"),
+        (_archived(layout), "batches in the archive"),
+        (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
+        (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
+        (size_of(layout.staged.checkpoint), "bytes of a checkpoint whose adoption was cut off"),
+        (int(layout.adoption.exists()), "record of an adoption"),
+    )
+    yield from (Held(count=count, what=what) for count, what in counts if count)
+
+
+def _archived(layout: QueryLayout) -> int:
+    try:
+        return Archive(layout.archive).size()
+    except OSError:
+        return 0
+
+
+def _lines(file: Path) -> int:
+    try:
+        with file.open("rb") as opened:
+            return sum(1 for _ in opened)
+    except OSError:
+        return 0

@@ -1,29 +1,28 @@
 """A query brought back to the end of an earlier batch: its checkpoint, its records and its result together.
 
 The record comes first. The directory as it will be is made beside the present one, the sink goes back in a transaction
-of its own, and the two directories change places. Each step may be done again, so that a rewind that was cut off is
-ended by the same command, or taken back.
+of its own, and the two directories change places.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 from headrace.change import rewind_copy
-from headrace.change.exclusive import ChangeWork, exclusive, ignore
-from headrace.change.plans import RewindPlan, RewindResult, lost, notes, utc_text
-from headrace.checkpoint import Archive, Checkpoint
+from headrace.change.change import Change, readers
+from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.rewind import Past
-from headrace.contract import SinkRewind
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, NothingChanged
+from headrace.contract import Held, SinkRewind
+from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, SourceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
-from headrace.queries.changes import RewindRecord, current, require_adopted, require_whole
+from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, current, require_ended
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.rename_record import unfinished, unfinished_sources
 from headrace.queries.sink_location import former_location, table_before
@@ -36,84 +35,99 @@ if TYPE_CHECKING:
 _HISTORY = "history.json"
 
 
-def plan_rewind(
-    project: Project,
-    query: str,
-    *,
-    to_batch: int | None = None,
-    to_time: datetime | None = None,
-    spark: SparkSession | None = None,
-) -> RewindPlan:
-    """What `rewind` would do; nothing is changed. Raises as it does."""
-    with exclusive(project, query, spark, _Work, changes=False) as work:
-        return work.plan(to_batch, to_time)
+@dataclass(frozen=True, kw_only=True)
+class RewindPlan:
+    """What a rewind does: the batches after `batch`, up to `newest`, are taken back.
 
-
-def rewind(
-    project: Project,
-    query: str,
-    *,
-    to_batch: int | None = None,
-    to_time: datetime | None = None,
-    spark: SparkSession | None = None,
-    reached: Callable[[str], None] = ignore,
-) -> RewindResult:
-    """Bring `query`, which must not be running, back to the end of a batch, or of the last one planned up to a time.
-
-    What came after is set aside, and `undo_rewind` brings it back as long as nothing has run since. Called again after
-    a crash, it ends what was begun. Raises ProjectError, CheckFailed, CheckpointError, SinkError or PlatformError.
+    planned_at, newest_at: when the two were planned; None: not known. held: what changes in the sink. lost: what does
+    not come again. notes: what is to be known besides. continues: it ends a rewind that was cut off.
     """
-    with exclusive(project, query, spark, _Work, changes=True) as work:
-        return work.rewind(to_batch, to_time, reached)
+
+    query: str
+    generation: int
+    batch: int
+    newest: int
+    planned_at: str | None
+    newest_at: str | None
+    held: tuple[Held, ...]
+    lost: tuple[str, ...]
+    notes: tuple[str, ...]
+    continues: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain data, for `--json`."""
+        return asdict(self)
 
 
-def undo_rewind(
-    project: Project, query: str, *, spark: SparkSession | None = None, reached: Callable[[str], None] = ignore
-) -> RewindResult:
-    """Bring back what the last rewind of `query` removed, if no batch was planned since. Raises as `rewind`."""
-    with exclusive(project, query, spark, _Work, changes=True) as work:
-        return work.undo(reached)
+@dataclass(frozen=True, kw_only=True)
+class RewindResult:
+    """What was done, and the batch that the next start continues after."""
+
+    query: str
+    done: str
+    generation: int
+    batch: int | None
+    plan: RewindPlan | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain data, for `--json`."""
+        return {key: value for key, value in asdict(self).items() if key != "plan" or value is not None}
 
 
-def discard_rewind(project: Project, query: str, *, spark: SparkSession | None = None) -> RewindResult:
-    """Delete what the last rewind of `query` has set aside, in the storage and in the sink. Raises as `rewind`."""
-    with exclusive(project, query, spark, _Work, changes=True) as work:
-        return work.discard()
+class Rewind(Change[RewindPlan, RewindResult]):
+    """A query brought back to the end of batch `to_batch`, or of the last one that was planned by `to_time`."""
 
+    name, _done = "rewind", "rewound"
 
-class _Work(ChangeWork):
-    """One command's work on one query."""
+    def __init__(
+        self,
+        project: Project,
+        query: str,
+        *,
+        to_batch: int | None = None,
+        to_time: datetime | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        super().__init__(project, query, spark=spark)
+        self.to_batch, self.to_time = to_batch, to_time
 
-    verb, done = "rewind", "rewound"
-
-    def __init__(self, project: Project, query: Query, spark: SparkSession | None, changes: bool) -> None:
-        super().__init__(project, query, spark, changes)
+    def _look(self) -> None:
+        super()._look()
         self.record = RewindRecord.of(self.live)
         if self.record is not None and self.record.is_cut_off:
             self.live = self.record.layout(self.live)
-        require_whole(self.live)
+        require_ended(self.live, ResetRecord)
 
-    # ------------------------------------------------------------------------------------------------- the ways
+    @property
+    def status(self) -> ChangeStatus | None:
+        record = RewindRecord.of(QueryLayout(self.project.storage, self.query.name))
+        if record is None:
+            return None
+        return self._standing(record.way, record.at, f"was rewound to the end of batch {record.batch}")
 
-    def plan(self, to_batch: int | None, to_time: datetime | None) -> RewindPlan:
+    # ------------------------------------------------------------------------------------------------- the steps
+
+    def _preview(self) -> RewindPlan:
         begun = self.record if self.record is not None and self.record.is_cut_off else None
         if begun is not None:
-            return self._begun(begun, to_batch, to_time)
+            return self._begun(begun)
         # What is wrong with the newest batches may be mended by going back behind them.
-        require_adopted(self.live)
+        require_ended(self.live, AdoptionRecord)
         if begun_elsewhere := [*unfinished(self.live), *unfinished_sources(self.live)]:
             raise CheckpointError(begun_elsewhere)
         past = self._past(self.live)
-        batch, newest = self._batch(past, to_batch, to_time), past.checkpoint.last_batch
+        batch, newest = self._batch(past), past.checkpoint.last_batch
         if newest is None:
-            raise self._nothing("it has planned no batch yet")
+            raise self._nothing_to_rewind("it has planned no batch yet")
         self._require_possible()
         self._require_reached(past, batch)
         context = self.context(self.live)
         with self.named():
             held = tuple(self._ability().taken_back(context, batch, self.session))
         if batch == newest and not held:
-            raise self._nothing(f"batch {batch} is its newest, and its sink holds nothing that came later")
+            raise self._nothing_to_rewind(f"batch {batch} is its newest, and its sink holds nothing that came later")
+        # What was shown is what is done, whatever batch the time would name meanwhile.
+        self.to_batch, self.to_time = batch, None
         return RewindPlan(
             query=self.query.name,
             generation=self.live.generation,
@@ -126,17 +140,17 @@ class _Work(ChangeWork):
             notes=tuple(notes(self.project, self.query, batch)),
         )
 
-    def rewind(self, to_batch: int | None, to_time: datetime | None, reached: Callable[[str], None]) -> RewindResult:
-        plan = self.plan(to_batch, to_time)
+    def _applied(self, reached: Callable[[str], None]) -> RewindResult:
+        plan = self._preview()
         if not plan.continues and self.record is not None:
             # Of two rewinds the later one can be taken back.
-            self.discard()
+            self._discarded(reached)
         live, record = self.live, self.record
+        if not plan.continues or record is None:
+            record = RewindRecord(generation=live.generation, batch=plan.batch, newest=plan.newest, way="rewind")
+            record.enter(live)
+        reached("recorded")
         with writing_to(live.home.parent):
-            if not plan.continues or record is None:
-                record = RewindRecord.begun(live, plan.batch, plan.newest)
-                record.enter(live)
-            reached("recorded")
             rewind_copy.end_moves(live)
             # Between two renames the directory is missing, or what a start has made in its place holds no checkpoint.
             if not rewind_copy.is_exchanged(live, record) and live.checkpoint.exists():
@@ -149,7 +163,7 @@ class _Work(ChangeWork):
             reached("exchanged")
             self._forget_batches(record)
             reached("history")
-            record.on("done").enter(live)
+        record.on("done").enter(live)
         return self._result("rewind", plan)
 
     def _sink(self, record: RewindRecord, plan: RewindPlan) -> None:
@@ -164,15 +178,15 @@ class _Work(ChangeWork):
                     remove_tree(live.after_rewind.home)
             raise
 
-    def undo(self, reached: Callable[[str], None]) -> RewindResult:
+    def _undone(self, reached: Callable[[str], None]) -> RewindResult:
         record, live = self.record, self.live
         if record is None or record.way == "discard":
-            raise self.refused("HR583", "no rewind of it can be undone", "")
+            raise self._irreversible("there is none")
         if record.way == "done":
             self._require_unchanged(record)
+        record.on("undo").enter(live)
+        reached("recorded")
         with writing_to(live.home.parent):
-            record.on("undo").enter(live)
-            reached("recorded")
             rewind_copy.end_moves(live)
         try:
             with self.named():
@@ -187,38 +201,35 @@ class _Work(ChangeWork):
             reached("history")
             rewind_copy.exchange_back(live, record)
             reached("exchanged")
-            RewindRecord.remove(live)
+        RewindRecord.remove(live)
         return self._result("undo")
 
-    def discard(self) -> RewindResult:
+    def _discarded(self, reached: Callable[[str], None]) -> RewindResult:
         record, live = self.record, self.live
         if record is None:
-            raise self._nothing("no rewind has set anything aside")
+            raise self._nothing_to_rewind("no rewind has set anything aside")
         if record.is_cut_off:
             way = "a rewind" if record.way == "rewind" else "the undoing of a rewind"
-            raise self.refused("HR580", f"{way} was cut off", "end it first, by the same command")
+            raise self._refused(f"{way} was cut off", f"end it first: {self._then('resume')}")
         layout = record.layout(live)
-        with writing_to(live.home.parent):
-            record.on("discard").enter(live)
+        record.on("discard").enter(live)
         if live.generation == record.generation:
             with self.named():
                 self._ability().forget(self.context(layout), self.session)
-        with writing_to(live.home.parent):
-            with suppress(OSError):
-                remove_tree(layout.before_rewind.home)
-            RewindRecord.remove(live)
+        with suppress(OSError):
+            remove_tree(layout.before_rewind.home)
+        RewindRecord.remove(live)
         return self._result("discard")
 
     # ------------------------------------------------------------------------------------------- what is possible
 
-    def _begun(self, begun: RewindRecord, to_batch: int | None, to_time: datetime | None) -> RewindPlan:
+    def _begun(self, begun: RewindRecord) -> RewindPlan:
         if begun.way == "undo":
-            why, way = "the undoing of a rewind was cut off", f"end it: {self.command('--undo')}"
-            raise self.refused("HR580", why, way)
-        if to_time is not None or to_batch != begun.batch:
+            raise self._refused("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
+        if self.to_time is not None or self.to_batch not in (None, begun.batch):
             why = f"a rewind to batch {begun.batch} was begun and cut off"
-            way = f"end it: {self.command(f'--to-batch {begun.batch}')}; or take it back: {self.command('--undo')}"
-            raise self.refused("HR580", why, way)
+            way = f"end it: {self._command(f'--to-batch {begun.batch}')}; or take it back: {self._then('undo')}"
+            raise self._refused(why, way)
         return RewindPlan(
             query=self.query.name,
             generation=begun.generation,
@@ -237,24 +248,25 @@ class _Work(ChangeWork):
         since = max(changes.batches(checkpoint), default=0)
         return Past.of(checkpoint, Archive(layout.archive), partitions=changes.partitions(checkpoint), since=since)
 
-    def _batch(self, past: Past, to_batch: int | None, to_time: datetime | None) -> int:
-        if to_batch is not None:
-            return to_batch
-        assert to_time is not None, "one of the two is given"
-        found = past.at(round(to_time.timestamp() * 1000))
-        if found is None:
+    def _batch(self, past: Past) -> int:
+        if self.to_batch is not None and self.to_time is None:
+            return self.to_batch
+        if self.to_time is None or self.to_batch is not None:
+            raise self._refused("give either a batch or a time", self._command("--to-batch N"))
+        batch = past.at(round(self.to_time.timestamp() * 1000))
+        if batch is None:
             why = "no batch that is known was planned so early"
-            raise self.refused("HR580", why, "name a later time; `headrace reset` begins at the sources' beginning")
-        return found
+            raise self._refused(why, "name a later time; `headrace reset` begins at the sources' beginning")
+        return batch
 
     def _require_possible(self) -> None:
         query = self.query
         if table_before(self.project, query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self.refused("HR580", why, f"start it first: headrace run {query.name}; or remove renamed_from")
+            raise self._refused(why, f"start it first: headrace run {query.name}; or remove renamed_from")
         if (former := former_location(self.project, query, self.live)) is not None:
             why = f"its batches were written to {former}, which is not its sink any more"
-            raise self.refused("HR580", why, "name the former sink again")
+            raise self._refused(why, "name the former sink again")
         if why := self._ability().hindrance(query.mode):
             raise self._stays(why)
 
@@ -266,7 +278,7 @@ class _Work(ChangeWork):
 
     def _stays(self, why: str) -> CheckFailed:
         way = self._other_way(declares=hasattr(self.query.sink, "rewindable"))
-        return self.refused("HR580", f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
+        return self._refused(f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
 
     def _require_reached(self, past: Past, batch: int) -> None:
         """Raise CheckFailed where the checkpoint or the sink does not reach back to the end of `batch`."""
@@ -281,18 +293,18 @@ class _Work(ChangeWork):
             why = f"its sink has kept what was there before only since batch {kept}"
         earliest = None if kept is None else past.earliest(kept)
         if earliest is None:
-            raise self.refused("HR580", why, f"no batch can be gone back to; {self._other_way(declares=False)}")
-        fix = f"batch {earliest} is the earliest: {self.command(f'--to-batch {earliest}')}"
-        raise self.refused("HR580", why, f"{fix}; {self._other_way(declares=False)}")
+            raise self._refused(why, f"no batch can be gone back to; {self._other_way(declares=False)}")
+        fix = f"batch {earliest} is the earliest: {self._command(f'--to-batch {earliest}')}"
+        raise self._refused(why, f"{fix}; {self._other_way(declares=False)}")
 
     def _require_unchanged(self, record: RewindRecord) -> None:
         live = self.live
         planned = Checkpoint(live.checkpoint).last_batch
         if live.generation != record.generation or planned != record.batch:
             why = "it has run since, and what it has written would be lost"
-            raise self.refused("HR583", why, f"rewind it once more, or delete the rest: {self.command('--discard')}")
+            raise self._irreversible(why, f"rewind it once more, or delete the rest: {self._then('discard')}")
         if not rewind_copy.is_exchanged(live, record) or not live.before_rewind.home.exists():
-            raise self.refused("HR583", "what it was before is gone", f"delete the rest: {self.command('--discard')}")
+            raise self._irreversible("what it was before is gone", f"delete the rest: {self._then('discard')}")
 
     def _other_way(self, *, declares: bool) -> str:
         query = self.query
@@ -322,11 +334,44 @@ class _Work(ChangeWork):
 
     # ---------------------------------------------------------------------------------------------- what is told
 
-    def _nothing(self, why: str) -> CheckFailed:
-        what = f"there is nothing to rewind of query '{self.query.name}': {why}"
-        return CheckFailed(Finding(code="HR582", what=what, where=self.query.where))
+    def _nothing_to_rewind(self, why: str) -> CheckFailed:
+        return self._nothing(f"there is nothing to rewind of query '{self.query.name}': {why}")
 
     def _result(self, done: str, plan: RewindPlan | None = None) -> RewindResult:
         layout = current(self.live)
         batch = Checkpoint(layout.checkpoint).last_batch
         return RewindResult(query=layout.query, done=done, generation=layout.generation, batch=batch, plan=plan)
+
+
+def utc_text(time_ms: int | None) -> str | None:
+    """A time as ISO 8601 in UTC."""
+    if time_ms is None:
+        return None
+    moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def lost(project: Project, query: Query, layout: QueryLayout, batch: int, newest: int) -> Iterator[str]:
+    """What the sources will not give again of the batches after `batch`, as far as that is seen without a JVM."""
+    checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+    for source in project.sources_of(query):
+        facts = source.connector.facts
+        if facts.ephemeral or not facts.replayable:
+            yield f"source '{source.name}' does not keep what it has given: its rows of these batches do not come again"
+            continue
+        try:
+            prefix = committed_prefix(checkpoint, archive, [source.name], newest, since=batch + 1)
+            source.connector.ensure_available(prefix[source.name])
+        except SourceError as error:
+            yield f"source '{source.name}': {error.findings[0].what}"
+        except CheckpointError:
+            continue  # The archive lacks a batch: what it took is not known.
+
+
+def notes(project: Project, query: Query, batch: int) -> Sequence[str]:
+    """What is to be known of a rewind."""
+    found = [
+        f"query '{name}' reads the result, and has read rows that are taken back; rewind or reset it as well"
+        for name in readers(project, query)
+    ]
+    return [*found, f"what its sources gave after batch {batch} is read again by the next start"]

@@ -16,7 +16,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class PartitionChange:
     """One change, which Spark makes as a batch without data: `batch` holds the state in `after` partitions."""
 
     batch: int
@@ -34,7 +34,7 @@ class Repartitions:
 
     path: Path
 
-    def all(self) -> tuple[Change, ...]:
+    def all(self) -> tuple[PartitionChange, ...]:
         """Every change that was entered, oldest first."""
         try:
             lines = json_lines.read(self.path, skip="none")
@@ -43,11 +43,11 @@ class Repartitions:
         except OSError as error:
             raise self._damaged(None, error) from error
         try:
-            return tuple(Change(**line) for line in lines)
+            return tuple(PartitionChange(**line) for line in lines)
         except TypeError as error:
             raise self._damaged(None, error) from error
 
-    def done(self, checkpoint: Checkpoint) -> tuple[Change, ...]:
+    def done(self, checkpoint: Checkpoint) -> tuple[PartitionChange, ...]:
         """The changes whose batches are committed."""
         return _up_to(self.all(), checkpoint.last_committed)
 
@@ -55,7 +55,7 @@ class Repartitions:
         """The batches that hold no rows, only state in other partitions."""
         return frozenset(change.batch for change in self.done(checkpoint))
 
-    def cut_off(self, checkpoint: Checkpoint) -> Change | None:
+    def cut_off(self, checkpoint: Checkpoint) -> PartitionChange | None:
         """The change that Spark began and did not end."""
         begun = _up_to(self.all(), checkpoint.last_batch)
         return begun[-1] if len(begun) > len(self.done(checkpoint)) else None
@@ -65,7 +65,7 @@ class Repartitions:
         done = self.done(checkpoint)
         return done[-1].after if done else checkpoint.state_partitions()
 
-    def enter(self, change: Change) -> None:
+    def enter(self, change: PartitionChange) -> None:
         """Enter a change that is to be made."""
         self._write([*self.all(), change])
 
@@ -76,7 +76,7 @@ class Repartitions:
         if len(begun) < len(known):
             self._write(begun)
 
-    def _write(self, changes: Sequence[Change]) -> None:
+    def _write(self, changes: Sequence[PartitionChange]) -> None:
         with writing_to(self.path.parent):
             durable.replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
 
@@ -104,5 +104,5 @@ def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None
             replace_file(file, replace(entry, conf={**entry.conf, PARTITIONS: str(partitions)}).format())
 
 
-def _up_to(changes: Sequence[Change], batch: int | None) -> tuple[Change, ...]:
+def _up_to(changes: Sequence[PartitionChange], batch: int | None) -> tuple[PartitionChange, ...]:
     return () if batch is None else tuple(change for change in changes if change.batch <= batch)

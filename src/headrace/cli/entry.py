@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.cli.adopt import adopt
 from headrace.cli.apply import apply
+from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
 from headrace.cli.control import pause, restart, resume, stop
@@ -24,9 +24,6 @@ from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.plan import plan
-from headrace.cli.rebuild import rebuild
-from headrace.cli.reset import reset
-from headrace.cli.rewind import rewind
 from headrace.cli.run import run
 from headrace.cli.schema import schema
 from headrace.cli.service import service
@@ -68,6 +65,7 @@ COMMANDS: tuple[click.Command, ...] = (
     rewind,
     reset,
     adopt,
+    change,
     service,
     cluster,
     submit,

@@ -15,7 +15,7 @@ from headrace.cli.output import say_json, say_table
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.change.rebuild.values import RebuildStatus
+    from headrace.change.shadow import RebuildStatus
     from headrace.model import Project
     from headrace.observe.history import QueryStatus
 
@@ -137,7 +137,7 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
 
 def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
     """The rebuilds that are not done; one whose record is damaged is reported by that query's next start."""
-    from headrace.api import rebuild_status
+    from headrace.change.shadow import rebuild_status
 
     for name in project.queries:
         with contextlib.suppress(HeadraceError):

@@ -7,7 +7,7 @@ by a command. `form` is the number of the record's form: of another one a later 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -25,12 +25,34 @@ from headrace.storage import json_record
 from headrace.storage.durable import sync_directory
 from headrace.storage.private import writing_to
 
+ChangeName: TypeAlias = Literal["adopt", "rebuild", "reset", "rewind"]
 Choice: TypeAlias = Literal["keep", "drop"]
 # done: it can be taken back. discard: what that needs is being deleted.
 Way: TypeAlias = Literal["reset", "rewind", "undo", "done", "discard"]
 Phase: TypeAlias = Literal["building", "swapping", "swapped", "rolling-back", "abandoning", "discarding"]
 _Record = TypeVar("_Record", bound="ChangeRecord")
 _Way = TypeVar("_Way", bound="WayRecord")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeStatus:
+    """How far a change of a query is.
+
+    change: the command that begins it. phase: what is being done, or was done last. begun: when, in ISO 8601.
+    is_cut_off: the query must not start before it is ended or taken back. sentence: how it stands, and the next
+    command.
+    """
+
+    query: str
+    change: ChangeName
+    phase: str
+    begun: str
+    is_cut_off: bool
+    sentence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as plain data, for `--json`."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +63,58 @@ class ChangeRecord:
     at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="microseconds"))
     form: Literal[1] = 1
 
+    @staticmethod
+    def file(layout: QueryLayout) -> Path:
+        """Where the record of this query, or of this generation, lies."""
+        raise NotImplementedError
+
     @classmethod
-    def read(cls: type[_Record], file: Path) -> _Record | None:
-        """The record in `file`, None without one. Raises CheckpointError."""
+    def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
+        """That such a change was cut off, so that the query must not start. Raises CheckpointError."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls: type[_Record], layout: QueryLayout) -> _Record | None:
+        """The record, None without one. Raises CheckpointError."""
         what, fix = cls.unreadable
-        return json_record.read_as(cls, json_record.Damaged(file=file, code="HR584", what=what, fix=fix))
+        damaged = json_record.Damaged(file=cls.file(layout), code="HR584", what=what, fix=fix)
+        return json_record.read_as(cls, damaged)
+
+    def enter(self: _Record, layout: QueryLayout) -> _Record:
+        """Keep the record. Raises PlatformError."""
+        file = self.file(layout)
+        with writing_to(layout.storage):
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            json_record.write(file, self)
+        return self
+
+    @classmethod
+    def remove(cls, layout: QueryLayout) -> None:
+        """Delete the record. Raises PlatformError."""
+        file = cls.file(layout)
+        with writing_to(layout.storage):
+            file.unlink(missing_ok=True)
+            if file.parent.is_dir():
+                sync_directory(file.parent)
+
+
+def was_cut_off(file: Path, what: str, fix: str) -> Finding:
+    """That the change whose record is `file` was begun and not ended."""
+    return Finding(code="HR581", where=Where(file=str(file)), what=what, fix=fix)
+
+
+def _cut_off(file: Path, query: str, done: str, *, undoes: bool) -> Finding:
+    fix = f"end it: headrace change resume {query}"
+    fix += "" if undoes else f"; or take it back: headrace change undo {query}"
+    what = f"{done} of query '{query}' was cut off, so that its checkpoint and its result may not fit"
+    return was_cut_off(file, what, fix)
+
+
+def require_ended(layout: QueryLayout, *kinds: type[ChangeRecord]) -> None:
+    """Raise CheckpointError if a change of one of `kinds` was begun and cut off."""
+    for kind in kinds:
+        if findings := tuple(kind.cut_offs(layout)):
+            raise CheckpointError(findings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +127,10 @@ class WayRecord(ChangeRecord):
         """The same record once another way is taken."""
         return replace(self, way=way)
 
-    def cut_off(self, layout: QueryLayout, file: Path, command: str) -> CheckpointError:
-        """That the change, which `command` begins, or its undoing was cut off."""
-        done, name = command.split()[1], f"headrace {command.split()[1]} {layout.query}"
-        is_undone = self.way == "undo"
-        what = f"the undoing of a {done}" if is_undone else f"a {done}"
-        fix = f"end it: {name} --undo" if is_undone else f"end it: {command}; or take it back: {name} --undo"
-        what += f" of query '{layout.query}' was cut off, so that its checkpoint and its result may not fit"
-        return CheckpointError(was_cut_off(file, what, fix))
-
-
-def was_cut_off(file: Path, what: str, fix: str) -> Finding:
-    """That the change whose record is `file` was begun and not ended."""
-    return Finding(code="HR581", where=Where(file=str(file)), what=what, fix=fix)
-
-
-# ------------------------------------------------------------------------------------------------------- an adoption
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether checkpoint and result may not fit."""
+        return self.way in ("reset", "rewind", "undo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +152,10 @@ class AdoptionRecord(ChangeRecord):
     batch: int | None
     sources: Mapping[str, str]
 
+    @staticmethod
+    def file(layout: QueryLayout) -> Path:
+        return layout.adoption
+
     @classmethod
     def begun(cls, checkpoint: Checkpoint, batch: int | None, sources: Mapping[str, str]) -> AdoptionRecord:
         """The record of an adoption that begins now."""
@@ -106,15 +167,6 @@ class AdoptionRecord(ChangeRecord):
             batch=batch,
             sources=dict(sources),
         )
-
-    @classmethod
-    def of(cls, layout: QueryLayout) -> AdoptionRecord | None:
-        """The record of a generation, None without one. Raises CheckpointError."""
-        return cls.read(layout.adoption)
-
-    def enter(self, layout: QueryLayout) -> None:
-        """Keep the record in the generation's directory. Raises OSError."""
-        json_record.write(layout.adoption, self)
 
     def is_of(self, checkpoint: Checkpoint) -> bool:
         """Whether this is the directory as it was when the adoption was begun."""
@@ -128,19 +180,13 @@ class AdoptionRecord(ChangeRecord):
         """
         return layout.staged.checkpoint.exists() or not layout.checkpoint.exists()
 
-
-def require_adopted(layout: QueryLayout) -> None:
-    """Raise CheckpointError if an adoption of the query was begun and cut off."""
-    record = AdoptionRecord.of(layout)
-    if record is None or not record.is_cut_off(layout):
-        return
-    command = f"headrace adopt {layout.query} --checkpoint {record.checkpoint}"
-    what = f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off"
-    fix = f"end it: {command}; or reset the query (headrace reset QUERY)"
-    raise CheckpointError(was_cut_off(layout.adoption, what, fix))
-
-
-# ---------------------------------------------------------------------------------------------------------- a reset
+    @classmethod
+    def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
+        record = cls.of(layout)
+        if record is not None and record.is_cut_off(layout):
+            what = f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off"
+            fix = f"end it: headrace change resume {layout.query}; or reset the query (headrace reset QUERY)"
+            yield was_cut_off(layout.adoption, what, fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,51 +204,38 @@ class ResetRecord(WayRecord):
     )
     result: Choice
 
-    @classmethod
-    def begun(cls, result: Choice) -> ResetRecord:
-        """The record of a reset that begins now."""
-        return cls(result=result, way="reset")
+    @staticmethod
+    def file(layout: QueryLayout) -> Path:
+        return layout.reset
 
     @classmethod
-    def of(cls, layout: QueryLayout) -> ResetRecord | None:
-        """The record in a generation's directory, None without one. Raises CheckpointError."""
-        return cls.read(layout.reset)
+    def cut_off(cls, layout: QueryLayout) -> tuple[QueryLayout, ResetRecord] | None:
+        """What a crash has cut off: the generation that it is about, and its record; None: nothing."""
+        record = cls.of(layout)
+        if record is not None:
+            return layout, record
+        aside = newest_set_aside(layout)
+        record = None if aside is None else cls.of(aside)
+        return (aside, record) if aside is not None and record is not None and record.way != "reset" else None
 
-    def enter(self, layout: QueryLayout) -> None:
-        """Keep the record in the generation's directory. Raises OSError."""
-        json_record.write(layout.reset, self)
+    @classmethod
+    def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
+        begun = cls.cut_off(layout)
+        if begun is not None and begun[1].is_cut_off:
+            undoes = begun[1].way == "undo"
+            done = "the undoing of a reset" if undoes else "a reset"
+            yield _cut_off(begun[0].reset, layout.query, done, undoes=undoes)
 
 
 def newest_set_aside(layout: QueryLayout) -> QueryLayout | None:
     """The newest generation of the query that a reset has moved out of the way."""
-    found = generations_set_aside(layout.storage, layout.query)
-    return QueryLayout(layout.storage, layout.query, found[-1]).set_aside if found else None
+    numbers = generations_set_aside(layout.storage, layout.query)
+    return QueryLayout(layout.storage, layout.query, numbers[-1]).set_aside if numbers else None
 
 
 def current(layout: QueryLayout) -> QueryLayout:
     """The generation that the query runs as, or would begin."""
     return QueryLayout(layout.storage, layout.query, latest_generation(layout.storage, layout.query))
-
-
-def reset_cut_off(layout: QueryLayout) -> tuple[QueryLayout, ResetRecord] | None:
-    """What a crash has cut off: the generation that it is about, and its record; None: nothing."""
-    record = ResetRecord.of(layout)
-    if record is not None:
-        return layout, record
-    aside = newest_set_aside(layout)
-    record = None if aside is None else ResetRecord.of(aside)
-    return (aside, record) if aside is not None and record is not None and record.way != "reset" else None
-
-
-def require_whole(layout: QueryLayout) -> None:
-    """Raise CheckpointError if a reset of the query, or its undoing, was cut off."""
-    found = reset_cut_off(layout)
-    if found is not None and found[1].way != "discard":
-        command = f"headrace reset {layout.query} --{found[1].result}-result"
-        raise found[1].cut_off(layout, found[0].reset, command)
-
-
-# --------------------------------------------------------------------------------------------------------- a rewind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,46 +250,20 @@ class RewindRecord(WayRecord):
     batch: int
     newest: int
 
-    @classmethod
-    def begun(cls, layout: QueryLayout, batch: int, newest: int) -> RewindRecord:
-        """The record of a rewind that begins now."""
-        return cls(generation=layout.generation, batch=batch, newest=newest, way="rewind")
-
-    @classmethod
-    def of(cls, layout: QueryLayout) -> RewindRecord | None:
-        """The record of a query, None without one. Raises CheckpointError."""
-        return cls.read(rewind_record(layout.storage, layout.query))
-
-    def enter(self, layout: QueryLayout) -> None:
-        """Keep the record. Raises OSError."""
-        json_record.write(rewind_record(layout.storage, layout.query), self)
-
     @staticmethod
-    def remove(layout: QueryLayout) -> None:
-        """Let nothing be known of a rewind. Raises OSError."""
-        file = rewind_record(layout.storage, layout.query)
-        file.unlink(missing_ok=True)
-        sync_directory(file.parent)
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether checkpoint and result may not fit."""
-        return self.way in ("rewind", "undo")
+    def file(layout: QueryLayout) -> Path:
+        return rewind_record(layout.storage, layout.query)
 
     def layout(self, layout: QueryLayout) -> QueryLayout:
         """The places of its generation, whose directory a crash may have left between two names."""
         return QueryLayout(layout.storage, layout.query, self.generation)
 
-
-def require_rewound(layout: QueryLayout) -> None:
-    """Raise CheckpointError if a rewind of the query, or its undoing, was cut off."""
-    record = RewindRecord.of(layout)
-    if record is not None and record.is_cut_off:
-        command = f"headrace rewind {layout.query} --to-batch {record.batch}"
-        raise record.cut_off(layout, rewind_record(layout.storage, layout.query), command)
-
-
-# -------------------------------------------------------------------------------------------------------- a rebuild
+    @classmethod
+    def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
+        record = cls.of(layout)
+        if record is not None and record.is_cut_off:
+            done = "the undoing of a rewind" if record.way == "undo" else f"a rewind to batch {record.batch}"
+            yield _cut_off(cls.file(layout), layout.query, done, undoes=record.way == "undo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,63 +286,42 @@ class RebuildRecord(ChangeRecord):
     notes: tuple[str, ...] = ()
     report: Mapping[str, Any] | None = None
 
+    @staticmethod
+    def file(layout: QueryLayout) -> Path:
+        return rebuild_record(layout.storage, layout.query)
+
     @classmethod
     def begun(cls, former: int, notes: tuple[str, ...], *, since: str = "") -> RebuildRecord:
         """The record of a rebuild that begins now."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return cls(former=former, generation=former + 1, phase="building", at=now, since=since, notes=notes)
 
-    @classmethod
-    def of(cls, storage: Path, query: str) -> RebuildRecord | None:
-        """The record of a query's rebuild, None without one. Raises CheckpointError."""
-        return cls.read(rebuild_record(storage, query))
-
-    def enter(self, storage: Path, query: str) -> RebuildRecord:
-        """Keep the record. Raises PlatformError."""
-        file = rebuild_record(storage, query)
-        with writing_to(storage):
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            json_record.write(file, self)
-        return self
-
     def at_phase(self, phase: Phase) -> RebuildRecord:
         """The same rebuild, so far."""
         return replace(self, phase=phase)
 
-
-def forget(storage: Path, query: str) -> None:
-    """Let there be no rebuild. Raises PlatformError."""
-    file = rebuild_record(storage, query)
-    with writing_to(storage):
-        file.unlink(missing_ok=True)
-        if file.parent.is_dir():
-            sync_directory(file.parent)
-
-
-def cut_off(storage: Path, query: str) -> Iterator[Finding]:
-    """Why the query must neither start nor be judged: its checkpoint and its result are being exchanged."""
-    record = RebuildRecord.of(storage, query)
-    if record is None or record.phase not in ("swapping", "rolling-back"):
-        return
-    done, ends = ("the swap", f"headrace rebuild {query} --yes")
-    other = f"; or take it back: headrace rebuild {query} --abandon"
-    if record.phase == "rolling-back":
-        done, ends, other = "the roll-back", f"headrace rebuild {query} --roll-back", ""
-    what = f"{done} of a rebuild of query '{query}' was cut off, so that its checkpoint and its result may not fit"
-    yield was_cut_off(rebuild_record(storage, query), what, f"end it: {ends}{other}")
+    @classmethod
+    def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
+        record = cls.of(layout)
+        if record is not None and record.phase in ("swapping", "rolling-back"):
+            undoes = record.phase == "rolling-back"
+            done = "the roll-back of a rebuild" if undoes else "the swap of a rebuild"
+            yield _cut_off(cls.file(layout), layout.query, done, undoes=undoes)
 
 
-def under_way(storage: Path, query: str) -> Iterator[Finding]:
-    """Why the generations of the query must not be changed by anything but the rebuild."""
-    record = RebuildRecord.of(storage, query)
-    if record is None or record.phase in ("swapped", "discarding"):
-        return
-    yield from cut_off(storage, query)
-    if record.phase in ("building", "abandoning"):
+def rebuilding(layout: QueryLayout) -> Iterator[Finding]:
+    """Why the generations of the query must not be changed by anything but its rebuild."""
+    record = RebuildRecord.of(layout)
+    yield from RebuildRecord.cut_offs(layout)
+    if record is not None and record.phase in ("building", "abandoning"):
         yield Finding(
             code="HR571",
-            where=Where(file=str(rebuild_record(storage, query))),
-            what=f"a rebuild of query '{query}' was begun at {record.at}, which makes its generation "
+            where=Where(file=str(RebuildRecord.file(layout))),
+            what=f"a rebuild of query '{layout.query}' was begun at {record.at}, which makes its generation "
             f"{record.generation}",
-            fix=f"end it: headrace rebuild {query}; or give it up: headrace rebuild {query} --abandon",
+            fix=f"end it: headrace change resume {layout.query}; or give it up: headrace change discard {layout.query}",
         )
+
+
+# What may be cut off between two steps, so that a start is refused until it is ended.
+CHANGES: tuple[type[ChangeRecord], ...] = (ResetRecord, RewindRecord, AdoptionRecord, RebuildRecord)

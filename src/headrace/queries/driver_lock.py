@@ -183,7 +183,7 @@ def _rebuilding(query: Query, who: str) -> Finding:
     return Finding(
         code="HR571",
         what=f"query '{query.name}' is already being rebuilt by {who}",
-        fix=f"let it end, and watch it: headrace rebuild {query.name} --status; or stop it first by Ctrl-C or SIGTERM",
+        fix=f"let it end, and watch it: headrace change status {query.name}; or stop it first by Ctrl-C or SIGTERM",
         where=query.where,
     )
 

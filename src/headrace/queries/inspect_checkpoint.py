@@ -17,7 +17,7 @@ from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import with_command
-from headrace.queries.changes import cut_off, require_adopted, require_rewound, require_whole
+from headrace.queries.changes import CHANGES
 from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of
 from headrace.queries.manifest import forms, written_async
 from headrace.queries.rename_record import unfinished, unfinished_sources
@@ -138,15 +138,11 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
 
 def _cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """Which command was moving or copying the directory."""
-    for require in (require_whole, require_rewound, require_adopted):
+    for kind in CHANGES:
         try:
-            require(layout)
+            yield from (with_command(query, finding) for finding in kind.cut_offs(layout))
         except CheckpointError as error:
-            yield from (with_command(query, finding) for finding in error.findings)
-    try:
-        yield from cut_off(layout.storage, layout.query)
-    except CheckpointError as error:
-        yield from error.findings
+            yield from error.findings
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:

@@ -12,12 +12,12 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckpointError, Finding
 from headrace.model import NamedSource, Project, Query
-from headrace.queries.changes import ChangeRecord, RebuildRecord, reset_cut_off, was_cut_off
+from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, was_cut_off
 from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation
 from headrace.queries.manifest import forms
 from headrace.queries.sink_location import table_before
 from headrace.storage import json_record
-from headrace.storage.durable import replace_file, sync_directory
+from headrace.storage.durable import replace_file
 
 _FILE = "rename.json"
 
@@ -32,25 +32,13 @@ class RenameRecord(ChangeRecord):
     )
     former: str
 
-    @classmethod
-    def begun(cls, former: str) -> RenameRecord:
-        """The record of a rename that begins now."""
-        return cls(former=former)
-
-    @classmethod
-    def of(cls, storage: Path, query: str) -> RenameRecord | None:
-        """The record of what is being renamed to `query`, None without one. Raises CheckpointError."""
-        return cls.read(_file(storage, query))
-
-    def enter(self, storage: Path, query: str) -> None:
-        """Keep the record in the directory of `query`. Raises OSError."""
-        json_record.write(_file(storage, query), self)
-
     @staticmethod
-    def remove(storage: Path, query: str) -> None:
-        """Let the rename be done, or not be begun. Raises OSError."""
-        _file(storage, query).unlink(missing_ok=True)
-        sync_directory(_file(storage, query).parent)
+    def file(layout: QueryLayout) -> Path:
+        return layout.home.parent / _FILE
+
+    @classmethod
+    def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
+        return (finding.weighed("error") for finding in unfinished(layout))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +55,9 @@ def pending(project: Project, query: Query) -> Rename | None:
     storage = project.storage
     if not query.sink.facts.durable:
         return None
-    if (record := RenameRecord.of(storage, query.name)) is not None:
+    if (record := RenameRecord.of(QueryLayout(storage, query.name))) is not None:
         return Rename(query=query.name, former=record.former, begun=True)
-    open_ones = {name: record for name in query.renamed_from if (record := RenameRecord.of(storage, name))}
+    open_ones = {name: record for name in query.renamed_from if (record := RenameRecord.of(QueryLayout(storage, name)))}
     left = {record.former for record in open_ones.values()}
     known = [name for name in query.renamed_from if name in open_ones or (has_run(storage, name) and name not in left)]
     if not known:
@@ -83,17 +71,18 @@ def pending(project: Project, query: Query) -> Rename | None:
         fix = f"remove renamed_from, and '{query.name}' continues by itself; or move its checkpoint "
         fix += f"{storage / 'queries' / query.name} away, if that of '{former}' is to be continued"
         raise _refused(query, what, fix)
-    if reset_cut_off(_layout(storage, former)) is not None or generations_set_aside(storage, former):
+    if ResetRecord.cut_off(_layout(storage, former)) is not None or generations_set_aside(storage, former):
         what = f"a reset of '{former}' has set results aside, which are kept under that name"
-        fix = f"name it '{former}' again and end that: headrace reset {former} --discard, or --undo"
+        fix = f"name it '{former}' again and end that: headrace change discard {former}, or headrace change undo "
+        fix += former
         raise _refused(query, what, fix)
-    if RebuildRecord.of(storage, former) is not None:
+    if RebuildRecord.of(QueryLayout(storage, former)) is not None:
         what = f"a rebuild of '{former}' is kept under that name"
-        fix = f"name it '{former}' again and end that: headrace rebuild {former} --abandon, or --discard after a swap"
+        fix = f"name it '{former}' again and end that: headrace change discard {former}"
         raise _refused(query, what, fix)
     if (adopted := QueryLayout(storage, former, latest_generation(storage, former)).staged.checkpoint).exists():
         what = f"an adoption by '{former}' was cut off, which is kept in {adopted}"
-        raise _refused(query, what, f"name it '{former}' again, and end the adoption by the same command")
+        raise _refused(query, what, f"name it '{former}' again and end that: headrace change resume {former}")
     return Rename(query=query.name, former=former, begun=False)
 
 
@@ -108,7 +97,7 @@ def kept_in(project: Project, query: Query) -> QueryLayout:
     own, found = _layout(project.storage, query.name), pending(project, query)
     if found is None or has_run(project.storage, query.name):
         return own
-    inner = RenameRecord.of(project.storage, found.former)
+    inner = RenameRecord.of(QueryLayout(project.storage, found.former))
     former = found.former if inner is None or has_run(project.storage, found.former) else inner.former
     return _layout(project.storage, former)
 
@@ -133,32 +122,22 @@ def unfinished(layout: QueryLayout) -> Iterator[Finding]:
 
     Raises CheckpointError for a record that cannot be read.
     """
-    record = RenameRecord.of(layout.storage, layout.query)
+    record = RenameRecord.of(layout)
     if record is not None:
         what = f"the renaming of query '{record.former}' to '{layout.query}' was cut off"
         fix = f"start it, which ends it: headrace run {layout.query}"
-        yield was_cut_off(_file(layout.storage, layout.query), what, fix).weighed("warning")
+        yield was_cut_off(RenameRecord.file(layout), what, fix).weighed("warning")
     for file in sorted((layout.storage / "queries").glob(f"*/{_FILE}")):
         other = file.parent.name
-        taken = RenameRecord.of(layout.storage, other)
+        taken = RenameRecord.of(QueryLayout(layout.storage, other))
         if taken is not None and taken.former == layout.query:
             what = f"the renaming of query '{layout.query}' to '{other}' was cut off; its ledger may have that name"
             fix = f"declare it as '{other}' and start it; or give '{layout.query}' renamed_from: {other}, which ends "
             yield was_cut_off(file, what, f"{fix}the rename and takes it back")
 
 
-def require_renamed(layout: QueryLayout) -> None:
-    """Raise CheckpointError while the query's rename is not ended."""
-    if found := list(unfinished(layout)):
-        raise CheckpointError([each.weighed("error") for each in found])
-
-
 def _layout(storage: Path, query: str) -> QueryLayout:
     return QueryLayout(storage, query, latest_generation(storage, query))
-
-
-def _file(storage: Path, query: str) -> Path:
-    return storage / "queries" / query / _FILE
 
 
 def _refused(query: Query, what: str, fix: str) -> CheckpointError:

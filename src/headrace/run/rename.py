@@ -83,7 +83,7 @@ def take_over(
     found = pending(project, query)
     if found is None:
         return tuple(_nothing_there(project, query))
-    if RenameRecord.of(project.storage, found.former) is not None:
+    if RenameRecord.of(QueryLayout(project.storage, found.former)) is not None:
         # One of several renames was cut off; perhaps that which is now taken back.
         before = replace(query, name=found.former, renamed_from=())
         take_over(project, before, spark, reached=reached, locked=locked | {query.name}, anew=anew)
@@ -107,10 +107,9 @@ def move(
     """The steps of a rename, each of which may be done again; nobody runs the query under either name."""
     storage, former = project.storage, found.former
     old, new = (storage / "queries" / name for name in (former, query.name))
-    with writing_to(new):
-        new.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not found.begun:
-            RenameRecord.begun(former).enter(storage, query.name)
+    renaming = QueryLayout(storage, query.name)
+    if not found.begun:
+        RenameRecord(former=former).enter(renaming)
     reached("recorded")
     try:
         with named(f"the sink of query '{query.name}'", query.where):
@@ -120,7 +119,7 @@ def move(
                 sink.rename.rename_query(sink_context(project, query, layout, makes=True), former, session)
     except NothingChanged:
         if not found.begun:
-            RenameRecord.remove(storage, query.name)
+            RenameRecord.remove(renaming)
         raise
     reached("sink")
     said = list(_rename_history(project.local_storage, former, query.name))
@@ -131,7 +130,7 @@ def move(
         for folder in new.glob("g*"):
             bring_schemas_along(QueryLayout(storage, query.name, int(folder.name[1:])), former)
         reached("schemas")
-        RenameRecord.remove(storage, query.name)
+        RenameRecord.remove(renaming)
     yield from said
     yield Finding(
         code="HR559",
@@ -253,15 +252,11 @@ def rename_table(project: Project, query: Query, session: Callable[[], SparkSess
     layout = layout_of(project, query)
     if table_before(project, query, layout) is None:
         return ()
-    if generations_set_aside(project.storage, query.name):
-        what = f"the table of query '{query.name}' cannot be renamed: a reset has set results aside under its old name"
-        fix = f"name it so again, and end that first: headrace reset {query.name} --discard"
-        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
-    if RebuildRecord.of(project.storage, query.name) is not None:
-        what = f"the table of query '{query.name}' cannot be renamed: a rebuild is kept under its old name"
-        fix = (
-            f"name it so again, and end that first: headrace rebuild {query.name} --abandon, or --discard after a swap"
-        )
+    set_aside = generations_set_aside(project.storage, query.name)
+    if set_aside or RebuildRecord.of(layout) is not None:
+        why = "a reset has set results aside" if set_aside else "a rebuild is kept"
+        what = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
+        fix = f"name it so again, and end that first: headrace change discard {query.name}"
         raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
     said = tuple(table_renamed(project, query, layout))
     context = sink_context(project, query, layout, makes=True)

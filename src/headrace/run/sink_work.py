@@ -43,6 +43,7 @@ class SinkWork:
         """Stop a session of our own."""
         if self.own_session and self.spark is not None:
             self.spark.stop()
+            self.spark, self.own_session = None, False
 
     def context(self, layout: QueryLayout) -> SinkContext:
         """The context of a generation, for the sink."""

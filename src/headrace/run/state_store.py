@@ -10,16 +10,16 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import PARTITIONS, Change, Repartitions, note_partitions
+from headrace.checkpoint.repartitions import PARTITIONS, PartitionChange, Repartitions, note_partitions
 from headrace.errors import CheckFailed, CheckpointError, Finding, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
-from headrace.queries.changes import AdoptionRecord
+from headrace.queries.changes import AdoptionRecord, require_ended
 from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import layout_of
-from headrace.queries.rename_record import require_renamed
+from headrace.queries.rename_record import RenameRecord
 from headrace.run.sink_work import require_stopped
 from headrace.spark.jvm.preconditions import require_version
 from headrace.spark.jvm.session_conf import applied, is_cluster
@@ -243,7 +243,7 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     layout = layout_of(project, declared)
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
     require_usable(declared, layout)
-    require_renamed(layout)
+    require_ended(layout, RenameRecord)
     before = changes.partitions(checkpoint)
     committed = checkpoint.last_committed
     if before is None or committed is None:
@@ -261,7 +261,9 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     return Repartitioned(query=query, before=before, after=partitions, batch=change.batch)
 
 
-def _planned(query: Query, checkpoint: Checkpoint, changes: Repartitions, before: int, after: int) -> Change | None:
+def _planned(
+    query: Query, checkpoint: Checkpoint, changes: Repartitions, before: int, after: int
+) -> PartitionChange | None:
     """The change to be made or ended; None if there is nothing to do."""
     cut_off = changes.cut_off(checkpoint)
     if cut_off is not None:
@@ -276,10 +278,12 @@ def _planned(query: Query, checkpoint: Checkpoint, changes: Repartitions, before
     if before == after or committed is None:
         return None
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Change(batch=committed + 1, before=before, after=after, at=now)
+    return PartitionChange(batch=committed + 1, before=before, after=after, at=now)
 
 
-def _made(project: Project, query: Query, checkpoint: Checkpoint, change: Change, spark: SparkSession | None) -> None:
+def _made(
+    project: Project, query: Query, checkpoint: Checkpoint, change: PartitionChange, spark: SparkSession | None
+) -> None:
     from headrace.build.project_session import session
 
     own = spark is None

@@ -19,7 +19,7 @@ from headrace.model import Project, Query
 from headrace.observe.lag import left_out
 from headrace.queries.application import known_facts
 from headrace.queries.blame import with_command
-from headrace.queries.changes import cut_off, require_adopted, require_whole
+from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
@@ -138,8 +138,7 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
 
     Raises CheckpointError while a reset or an adoption is cut off: the checkpoint and the result may not fit.
     """
-    require_whole(layout)
-    require_adopted(layout)
+    require_ended(layout, ResetRecord, AdoptionRecord)
     for source in project.sources_of(query):
         yield from source.connector.lacking
         if not source.connector.readable_as_batch:
@@ -157,7 +156,7 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
             where=query.where,
         )
     else:
-        yield from cut_off(layout.storage, query.name)
+        yield from RebuildRecord.cut_offs(layout)
         yield from not_brought_along(project, query)
         for found in waiting_renames(project, query):
             # Whoever only reads would look under names at which nothing is yet.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.change.rebuild import shadow
+from headrace.change import shadow
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.contract import SinkContext
@@ -70,7 +70,7 @@ def scene(project: Project) -> RebuildRecord:
     beside = replace(query, sink=query.sink.swap.beside)
     _write(project, query, QueryLayout(project.storage, "totals", 1), rebuilds=False)
     _write(project, beside, shadow.make(project, query, record), rebuilds=True)
-    return record.enter(project.storage, "totals")
+    return record.enter(QueryLayout(project.storage, "totals"))
 
 
 def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.change.rebuild.commands import abandon_rebuild, rebuild, roll_back_rebuild
-from headrace.change.rebuild.swap import swap_in
+from headrace.change.shadow import swap_in
 from headrace.connectors.sql import generations
 from headrace.errors import HeadraceError
 from headrace.queries.changes import RebuildRecord
+from headrace.queries.layout import QueryLayout
 from tests.change.rebuild.scenes import (
     BUILT,
     FINAL,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.services
 
 
 def swap(project: hr.Project, step: str = "") -> None:
-    record = RebuildRecord.of(project.storage, "totals")
+    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
     assert record is not None
     swap_in(work_on(project), record, killed_at(step))
 
@@ -77,13 +77,13 @@ def test_two_tables_are_exchanged_and_exchanged_back(
         with pytest.raises(Killed):
             swap(project, "sink")
         assert codes(project) == ["HR581"]
-        assert rebuild(project, "totals").done == "swapped"
+        assert hr.rebuild(project, "totals").apply().done == "swapped"
         assert (state(project, database), seen()) == (NEW, [10, 30])
-        killed(lambda: roll_back_rebuild(project, "totals"))
-        assert roll_back_rebuild(project, "totals").done == "rolled-back"
+        killed(lambda: hr.rebuild(project, "totals").undo())
+        assert hr.rebuild(project, "totals").undo().done == "rolled-back"
         assert (state(project, database), codes(project)) == (BUILT, [])
     killed(lambda: swap(project))
-    assert abandon_rebuild(project, "totals").done == "abandoned"
+    assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), seen()) == (OLD, [1, 2])
 
 
@@ -112,5 +112,5 @@ def test_a_reader_who_holds_the_table_delays_the_swap(database: Database, tmp_pa
     assert (state(project, database), codes(project)) == (BUILT, [])
     swap(project)
     assert (state(project, database), codes(project)) == (NEW, [])
-    hr.discard_rebuild(project, "totals")
+    hr.rebuild(project, "totals").discard()
     assert state(project, database) == FINAL

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 import headrace as hr
-from headrace.change.rebuild.commands import abandon_rebuild, rebuild, roll_back_rebuild
-from headrace.change.rebuild.swap import swap_in
-from headrace.change.rebuild.values import RebuildReport
+from headrace.change.comparison import RebuildReport
+from headrace.change.shadow import swap_in
 from headrace.model import Project
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.layout import QueryLayout, rebuild_record, rebuild_storage
@@ -68,7 +67,7 @@ def bucket(tmp_path: Path, database: Database) -> Iterator[tuple[MemoryBucket, P
 
 
 def swap(project: Project, step: str = "") -> None:
-    record = RebuildRecord.of(project.storage, "totals")
+    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
     assert record is not None
     swap_in(work_on(project), record, killed_at(step))
 
@@ -82,8 +81,8 @@ def test_a_swap_that_is_killed_is_ended(project: Project, database: Database, st
     assert codes(project) == ["HR581"]
     for kill in STEPS:
         with pytest.raises(Killed):
-            rebuild(project, "totals", reached=killed_at(kill))
-    assert rebuild(project, "totals").done == "swapped"
+            hr.rebuild(project, "totals").apply(reached=killed_at(kill))
+    assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert (state(project, database), codes(project)) == (NEW, [])
     assert not rebuild_storage(project.storage, "totals").exists()
 
@@ -95,8 +94,8 @@ def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database,
         swap(project, step)
     for kill in ("recorded-abandoning", "dropped", "removed"):
         with pytest.raises(Killed):
-            abandon_rebuild(project, "totals", reached=killed_at(kill))
-    assert abandon_rebuild(project, "totals").done == "abandoned"
+            hr.rebuild(project, "totals").discard(reached=killed_at(kill))
+    assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
     assert not rebuild_record(project.storage, "totals").exists()
 
@@ -106,13 +105,13 @@ def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database,
 def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Database, step: str) -> None:
     swap(project)
     with pytest.raises(Killed):
-        roll_back_rebuild(project, "totals", reached=killed_at(step))
+        hr.rebuild(project, "totals").undo(reached=killed_at(step))
     assert codes(project) == ["HR581"]
-    assert roll_back_rebuild(project, "totals").generation == 1
+    assert hr.rebuild(project, "totals").undo().generation == 1
     assert (state(project, database), codes(project)) == (BUILT, [])
     swap(project)
     assert state(project, database) == NEW
-    assert hr.discard_rebuild(project, "totals").generation == 2
+    assert hr.rebuild(project, "totals").discard().generation == 2
     assert state(project, database) == FINAL
     assert not QueryLayout(project.storage, "totals", 1).home.exists()
 
@@ -132,21 +131,21 @@ def test_a_move_in_steps_may_die_at_each_of_them(
     assert steps > 20
     phases = set[str]()
     for at in range(steps):
-        roll_back_rebuild(project, "totals")
+        hr.rebuild(project, "totals").undo()
         with store.dying(at, Killed), pytest.raises(Killed):
             swap(project)
         assert codes(project) == ["HR581"]
         if end == "swap":
-            assert rebuild(project, "totals").done == "swapped"
+            assert hr.rebuild(project, "totals").apply().done == "swapped"
         else:
             # The way back begins with what was cut off, and may be cut off as well.
             with store.dying(at, Killed), pytest.raises(Killed):
-                abandon_rebuild(project, "totals")
-            record = RebuildRecord.of(project.storage, "totals")
+                hr.rebuild(project, "totals").discard()
+            record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
             assert record is not None
             phases.add(record.phase)
             if record.phase == "rolling-back":
-                roll_back_rebuild(project, "totals")
+                hr.rebuild(project, "totals").undo()
                 assert state(project, database) == BUILT
             swap(project)
         assert (state(project, database), codes(project), moving(store)) == (NEW, [], []), at
@@ -157,12 +156,12 @@ def test_a_move_in_steps_may_die_at_each_of_them(
 def test_a_roll_back_in_steps_may_die_at_each_of_them(bucket: tuple[MemoryBucket, Project], database: Database) -> None:
     store, project = bucket
     swap(project)
-    steps = len(store.steps_of(lambda: roll_back_rebuild(project, "totals")))
+    steps = len(store.steps_of(lambda: hr.rebuild(project, "totals").undo()))
     for at in range(steps):
         swap(project)
         with store.dying(at, Killed), pytest.raises(Killed):
-            roll_back_rebuild(project, "totals")
-        roll_back_rebuild(project, "totals")
+            hr.rebuild(project, "totals").undo()
+        hr.rebuild(project, "totals").undo()
         assert (state(project, database), codes(project), moving(store)) == (BUILT, [], []), at
 
 
@@ -207,13 +206,13 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
 
     run(before, spark)
     with pytest.raises(Killed):
-        rebuild(now, "totals", spark=spark, approve=meanwhile, reached=killed_at("sink"))
+        hr.rebuild(now, "totals", spark=spark).apply(approve=meanwhile, reached=killed_at("sink"))
     assert (codes(now), totals()) == (["HR581"], swapped)
-    status = hr.rebuild_status(now, "totals")
+    status = hr.rebuild(now, "totals").status
     assert status is not None
     assert (status.phase, status.batches, status.rows >= 3) == ("swapping", 3, True)
     assert (local / "rebuild").exists()
-    assert hr.rebuild(now, "totals", spark=spark).done == "swapped"
+    assert hr.rebuild(now, "totals", spark=spark).apply().done == "swapped"
     assert [each.name for each in now.storage.iterdir() if each.name not in ("application.json", "queries")] in (
         [],
         ["rebuild"],
@@ -223,11 +222,11 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     run(now, spark)
     assert (totals(), hr.verify(now, "totals", spark=spark).state) == (resumed, "equal")
     assert [(each.generation, each.rows_total) for each in hr.status(now)] == [(2, status.rows + 1)]
-    assert hr.roll_back_rebuild(now, "totals", spark=spark).done == "rolled-back"
+    assert hr.rebuild(now, "totals", spark=spark).undo().done == "rolled-back"
     run(before, spark)
     assert totals() == former
-    assert hr.rebuild(now, "totals", spark=spark).done == "swapped"
-    assert hr.discard_rebuild(now, "totals", spark=spark).generation == 2
+    assert hr.rebuild(now, "totals", spark=spark).apply().done == "swapped"
+    assert hr.rebuild(now, "totals", spark=spark).discard().generation == 2
     assert (totals(), codes(now)) == (resumed, [])
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.change.rebuild import commands, shadow
-from headrace.change.rebuild.catching_up import catch_up
-from headrace.change.rebuild.commands import rebuild
-from headrace.change.rebuild.values import RebuildReport
+from headrace.change import rebuild, shadow
+from headrace.change.comparison import RebuildReport
+from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
 from headrace.cli.plan import say as say_judgement
 from headrace.errors import HeadraceError
 from headrace.plan.verdict import refusals
 from headrace.queries.changes import RebuildRecord
+from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
 from headrace.storage import json_lines
 from tests.change.rebuild.scenes import Killed, killed_at
@@ -101,16 +101,16 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     # A crash before the swap: the same command continues.
     for step in ("begun", "compared"):
         with pytest.raises(Killed):
-            rebuild(project, "totals", spark=spark, approve=meanwhile, reached=killed_at(step))
-    assert hr.rebuild_status(project, "totals") is not None
-    done = hr.rebuild(project, "totals", spark=spark, approve=meanwhile)
+            hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile, reached=killed_at(step))
+    assert hr.rebuild(project, "totals").status is not None
+    done = hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile)
     assert (done.done, done.generation, done.kept) == ("swapped", 2, 1)
     assert totals() == [("a", 5), ("b", 2), ("c", 9)]
     (report,) = reports
     assert (report.verdict, report.differences and report.differences.different) == ("equal", 1)
-    assert hr.rebuild(project, "copies", spark=spark).done == "swapped"
+    assert hr.rebuild(project, "copies", spark=spark).apply().done == "swapped"
     assert copies() == [("a", 5), ("b", 2), ("c", 9)]
-    status = hr.rebuild_status(project, "copies")
+    status = hr.rebuild(project, "copies").status
     assert status is not None
     assert (status.phase, status.rows, [each.rows_total for each in hr.status(project)]) == ("swapped", 4, [4, 4])
     land(root, 3, [{"name": "b", "amount": 7}])
@@ -119,17 +119,17 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"equal"}
     # Rolled back, the former generation continues with what it had not read yet.
     for query in project.queries:
-        assert hr.roll_back_rebuild(project, query, spark=spark).done == "rolled-back"
+        assert hr.rebuild(project, query, spark=spark).undo().done == "rolled-back"
     run(before, spark)
     assert totals() == [("a", 6), ("b", 9), ("c", 9)]
     assert copies() == [("a", 1), ("a", 5), ("b", 2), ("b", 7), ("c", 9)]
     assert {hr.verify(before, query, spark=spark).state for query in project.queries} == {"equal"}
     # What was rolled back can be put in place again, or given up.
     land(root, 4, [{"name": "d", "amount": 4}])
-    assert hr.rebuild(project, "copies", spark=spark).done == "swapped"
+    assert hr.rebuild(project, "copies", spark=spark).apply().done == "swapped"
     assert copies() == [("a", 5), ("b", 2), ("b", 7), ("c", 9), ("d", 4)]
-    assert hr.discard_rebuild(project, "copies").generation == 2
-    assert hr.abandon_rebuild(project, "totals").generation == 1
+    assert hr.rebuild(project, "copies").discard().generation == 2
+    assert hr.rebuild(project, "totals").discard().generation == 1
     run(project, spark, "copies")
     run(before, spark, "totals")
     assert hr.verify(project, "copies", spark=spark).state == "equal"
@@ -144,7 +144,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     root = write_project(tmp_path / "p", BODY + READER, batches=files)
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="HR580: query 'totals' cannot be rebuilt: it has never run"):
-        hr.rebuild(project, "totals", spark=spark)
+        hr.rebuild(project, "totals", spark=spark).apply()
     run(project, spark, "totals", "copies")
 
     def warned(note: str) -> None:
@@ -152,22 +152,22 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
             raise Killed(note)
 
     with pytest.raises(Killed):
-        hr.rebuild(project, "copies", spark=spark, notify=warned)
+        hr.rebuild(project, "copies", spark=spark).apply(notify=warned)
     (root / "landing" / "0000.json").unlink()
     with pytest.raises(HeadraceError, match=r"HR574.*1 of 2 files that were read are no longer there"):
-        hr.rebuild(project, "totals", spark=spark)
-    assert hr.rebuild_status(project, "totals") is None
+        hr.rebuild(project, "totals", spark=spark).apply()
+    assert hr.rebuild(project, "totals").status is None
     capsys.readouterr()
     assert main(["rebuild", "totals", "--from", "soon", "--no-swap", "-C", str(root)]) in (1, 2)
     assert "HR090: --from: 'soon' is no time" in capsys.readouterr().err
     with pytest.raises(HeadraceError, match=r"HR580.*source 'events' cannot be read from a time on"):
-        hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc))
+        hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc)).apply()
     told: list[str] = []
-    done = hr.rebuild(project, "totals", spark=spark, approve=False, accept_partial=True, notify=told.append)
+    done = hr.rebuild(project, "totals", spark=spark, accept_partial=True).apply(approve=False, notify=told.append)
     assert (done.done, done.report and done.report.verdict) == ("compared", "equal")
     assert ["will not have all" in told[0], "the query is what ran" in told[1]] == [True, True]
-    assert main(["rebuild", "totals", "--status", "--json", "-C", str(root)]) == 0
-    found = json.loads(capsys.readouterr().out)["rebuild"]
+    assert main(["change", "status", "totals", "--json", "-C", str(root)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["changes"]
     assert (found["phase"], found["batches"], found["report"]["differences"]["different"]) == ("building", 1, 1)
     # A full disk, and a query that is changed while it is rebuilt.
     land(root, 2, [{"name": "b", "amount": 3}])
@@ -178,15 +178,15 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     with monkeypatch.context() as patch:
         patch.setattr(shadow, "make_private", full)
         with pytest.raises(HeadraceError, match=r"HR541.*No space left on device"):
-            hr.rebuild(project, "totals", spark=spark)
+            hr.rebuild(project, "totals", spark=spark).apply()
     with monkeypatch.context() as patch:
         patch.setattr(json_lines, "append", full)
         patch.setattr(QueryRevision, "is_entered_by", lambda *_: False)
         with pytest.raises(HeadraceError, match=r"HR573: .*HR541.*No space left on device"):
-            hr.rebuild(project, "totals", spark=spark)
+            hr.rebuild(project, "totals", spark=spark).apply()
     with pytest.raises(HeadraceError, match=r"HR573: .*HR535") as raised:
-        hr.rebuild(now(root), "totals", spark=spark)
-    assert "headrace rebuild totals --abandon, and then" in raised.value.findings[0].fix
+        hr.rebuild(now(root), "totals", spark=spark).apply()
+    assert "headrace change discard totals, and then" in raised.value.findings[0].fix
     run(project, spark, "totals")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 6), ("b", 3)]
     # A result that somebody has changed is not put in place.
@@ -196,11 +196,11 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     connection.cursor().execute("UPDATE totals__rebuild SET total = 7")
     connection.close()
     with pytest.raises(HeadraceError, match="HR573"):
-        hr.rebuild(project, "totals", spark=spark)
-    record = RebuildRecord.of(project.storage, "totals")
+        hr.rebuild(project, "totals", spark=spark).apply()
+    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
     assert record is not None
     assert (record.phase, (record.report or {})["verdict"]) == ("building", "mismatch")
-    assert hr.abandon_rebuild(project, "totals").done == "abandoned"
+    assert hr.rebuild(project, "totals").discard().done == "abandoned"
 
 
 FED = """
@@ -234,9 +234,9 @@ def test_a_change_that_needs_a_rebuild_may_come_with_new_names(spark: SparkSessi
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace rebuild maxima" in outcome.finding.fix) == ("HR535", True)
     with pytest.raises(HeadraceError, match="headrace rebuild maxima, which takes it over"):
-        hr.reset(project, "maxima", result="drop", spark=spark)
+        hr.reset(project, "maxima", result="drop", spark=spark).apply()
     assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 6)]
-    done = hr.rebuild(project, "maxima", spark=spark)
+    done = hr.rebuild(project, "maxima", spark=spark).apply()
     assert (done.done, done.generation, done.kept) == ("swapped", 2, 1)
     assert rows(root / "out.db", "SELECT * FROM most") == [("a", 5)]
     land(root, 2, [{"name": "b", "amount": 7}])
@@ -244,7 +244,7 @@ def test_a_change_that_needs_a_rebuild_may_come_with_new_names(spark: SparkSessi
     assert rows(root / "out.db", "SELECT * FROM most ORDER BY 1") == [("a", 5), ("b", 7)]
     assert hr.verify(project, "maxima", spark=spark).state == "equal"
     # The former generation has the new names as well, and comes back with them.
-    hr.roll_back_rebuild(project, "maxima", spark=spark)
+    hr.rebuild(project, "maxima", spark=spark).undo()
     run(hr.load(write_project(root, new.replace('F.max("amount").cast("long")', 'F.sum("amount")'))), spark)
     assert rows(root / "out.db", "SELECT * FROM most ORDER BY 1") == [("a", 6), ("b", 7)]
 
@@ -259,7 +259,7 @@ def test_what_comes_in_the_last_short_round_is_verified_as_well(
 
     def meanwhile(report: RebuildReport) -> bool:
         land(root, 1, [{"name": "b", "amount": 2}])
-        monkeypatch.setattr(commands, "catch_up", wrongly)
+        monkeypatch.setattr(rebuild, "catch_up", wrongly)
         return True
 
     def wrongly(*given: Any) -> bool:
@@ -271,9 +271,9 @@ def test_what_comes_in_the_last_short_round_is_verified_as_well(
         return done
 
     with pytest.raises(HeadraceError, match=r"HR573.*is not what its sources give"):
-        rebuild(project, "totals", spark=spark, approve=meanwhile)
+        hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile)
     assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 1)]
-    hr.abandon_rebuild(project, "totals")
+    hr.rebuild(project, "totals").discard()
     monkeypatch.undo()
     run(before, spark, "totals")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 1), ("b", 2)]

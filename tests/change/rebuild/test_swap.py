@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.change.rebuild.commands import abandon_rebuild, rebuild, roll_back_rebuild
-from headrace.change.rebuild.swap import swap_in
+from headrace.change.shadow import swap_in
 from headrace.cli.entry import main
 from headrace.connectors.sql import generations
 from headrace.connectors.sql.sqlite import SqliteDialect
@@ -57,7 +56,7 @@ def project(tmp_path: Path, database: Database) -> Project:
 
 
 def record(project: Project) -> RebuildRecord:
-    found = RebuildRecord.of(project.storage, "totals")
+    found = RebuildRecord.of(QueryLayout(project.storage, "totals"))
     assert found is not None
     return found
 
@@ -69,13 +68,13 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
         swap_in(work_on(project), record(project), killed_at(step))
     assert codes(project) == ["HR581"]
     (finding,) = (each for each in hr.verify(project, "totals").findings if each.code != "HR701")
-    assert (finding.code, "headrace rebuild totals --yes" in finding.fix) == ("HR581", True)
+    assert (finding.code, "headrace change resume totals" in finding.fix) == ("HR581", True)
     with pytest.raises(HeadraceError, match="HR581"):
-        hr.reset(project, "totals", result="drop")
+        hr.reset(project, "totals", result="drop").apply()
     for kill in STEPS:
         with pytest.raises(Killed):
-            rebuild(project, "totals", reached=killed_at(kill))
-    assert rebuild(project, "totals").done == "swapped"
+            hr.rebuild(project, "totals").apply(reached=killed_at(kill))
+    assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert (state(project, database), codes(project)) == (NEW, [])
     assert not rebuild_storage(project.storage, "totals").exists()
 
@@ -84,7 +83,7 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
 def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database, step: str) -> None:
     with pytest.raises(Killed):
         swap_in(work_on(project), record(project), killed_at(step))
-    assert abandon_rebuild(project, "totals").done == "abandoned"
+    assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
     assert not rebuild_record(project.storage, "totals").exists()
 
@@ -94,11 +93,11 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     swap_in(work_on(project), record(project), lambda _: None)
     assert (state(project, database), codes(project)) == (NEW, [])
     with pytest.raises(Killed):
-        roll_back_rebuild(project, "totals", reached=killed_at(step))
+        hr.rebuild(project, "totals").undo(reached=killed_at(step))
     assert codes(project) == ["HR581"]
     with pytest.raises(HeadraceError, match="HR571"):
-        hr.abandon_rebuild(project, "totals")
-    assert roll_back_rebuild(project, "totals").generation == 1
+        hr.rebuild(project, "totals").discard()
+    assert hr.rebuild(project, "totals").undo().generation == 1
     assert (state(project, database), codes(project)) == (BUILT, [])
     swap_in(work_on(project), record(project), lambda _: None)
     assert state(project, database) == NEW
@@ -107,16 +106,16 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
 @pytest.mark.parametrize("step", ["recorded-abandoning", "dropped", "removed"])
 def test_what_is_given_up_leaves_nothing(project: Project, database: Database, step: str) -> None:
     with pytest.raises(Killed):
-        abandon_rebuild(project, "totals", reached=killed_at(step))
+        hr.rebuild(project, "totals").discard(reached=killed_at(step))
     assert codes(project) == []
-    assert abandon_rebuild(project, "totals").done == "abandoned"
+    assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert state(project, database) == OLD
     assert database.query("SELECT query FROM _headrace_epochs") == [("totals",)]
 
 
 def test_the_former_generation_is_deleted_for_good(project: Project, database: Database) -> None:
     swap_in(work_on(project), record(project), lambda _: None)
-    assert hr.discard_rebuild(project, "totals").generation == 2
+    assert hr.rebuild(project, "totals").discard().generation == 2
     assert state(project, database) == FINAL
     assert not QueryLayout(project.storage, "totals", 1).home.exists()
     assert not [name for (name,) in database.query("SELECT name FROM sqlite_master") if "aside" in name]
@@ -140,13 +139,13 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(
 
     killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
     assert (codes(project), state(project, database)["rows"]) == (["HR581"], NEW["rows"])
-    assert rebuild(project, "totals").done == "swapped"
+    assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert state(project, database) == NEW
-    killed(lambda: hr.roll_back_rebuild(project, "totals"))
-    hr.roll_back_rebuild(project, "totals")
+    killed(lambda: hr.rebuild(project, "totals").undo())
+    hr.rebuild(project, "totals").undo()
     assert state(project, database) == BUILT
     killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
-    abandon_rebuild(project, "totals")
+    hr.rebuild(project, "totals").discard()
     assert state(project, database) == OLD
 
 
@@ -165,7 +164,7 @@ def test_a_database_that_refuses_leaves_both_as_they_were(
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)
         with pytest.raises(HeadraceError, match="HR587"):
-            hr.roll_back_rebuild(project, "totals")
+            hr.rebuild(project, "totals").undo()
     assert (state(project, database), codes(project), record(project).phase) == (NEW, [], "swapped")
 
 
@@ -181,16 +180,11 @@ def swapped(project: Project) -> None:
 
 
 def no_rebuild(project: Project) -> None:
-    hr.abandon_rebuild(project, "totals")
+    hr.rebuild(project, "totals").discard()
 
 
 def damaged_record(project: Project) -> None:
     rebuild_record(project.storage, "totals").write_text('{"phase": "unknown"}')
-
-
-def reset_since(project: Project) -> None:
-    swapped(project)
-    hr.reset(project, "totals", result="drop")
 
 
 def another_sink(project: Project) -> None:
@@ -221,18 +215,16 @@ held: list[Any] = []
     [
         (None, "rebuild unknown --yes", "HR091", "no query 'unknown'"),
         (None, "rebuild printed --yes", "HR580", "headrace reset printed --keep-result"),
-        (None, "rebuild totals --roll-back --yes", "HR571", "headrace rebuild totals --abandon"),
-        (None, "rebuild totals --discard --yes", "HR571", "was not swapped in"),
-        (None, "reset totals --drop-result --yes", "HR571", "headrace rebuild totals --abandon"),
-        (no_rebuild, "rebuild totals --abandon --yes", "HR582", "there is no rebuild"),
-        (damaged_record, "rebuild totals --abandon --yes", "HR584", "cannot be read"),
-        (swapped, "rebuild totals --yes", "HR571", "headrace rebuild totals --discard"),
-        (swapped, "rebuild totals --abandon --yes", "HR571", "headrace rebuild totals --roll-back"),
-        (reset_since, "rebuild totals --roll-back --yes", "HR580", "headrace reset totals --undo"),
-        (another_sink, "rebuild totals --roll-back --yes", "HR580", "table 'former' in old.db"),
-        (swapped_and_running, "rebuild totals --roll-back --yes", "HR526", "already running"),
+        (None, "change undo totals", "HR571", "headrace change discard totals"),
+        (None, "reset totals --drop-result --yes", "HR571", "headrace change discard totals"),
+        (no_rebuild, "change discard totals --yes", "HR582", "has no change to discard"),
+        (damaged_record, "change discard totals --yes", "HR584", "cannot be read"),
+        (swapped, "rebuild totals --yes", "HR571", "headrace change discard totals; or bring it back: "),
+        (swapped, "change resume totals", "HR582", "was cut off"),
+        (another_sink, "change undo totals", "HR580", "table 'former' in old.db"),
+        (swapped_and_running, "change undo totals", "HR526", "already running"),
         (locked("rebuild.lock"), "rebuild totals --yes", "HR571", "already being rebuilt"),
-        (locked("rebuild.lock"), "rebuild totals --abandon --yes", "HR571", "already being rebuilt"),
+        (locked("rebuild.lock"), "change discard totals --yes", "HR571", "already being rebuilt"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -246,7 +238,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     if before is not None:
         before(project)
     try:
-        assert main([*command.split(), "--json", "-C", str(project.root)]) in (1, 2)
+        ended = main([*command.split(), "--json", "-C", str(project.root)])
+        assert ended in ((0,) if code == "HR582" else (1, 2))
     finally:
         while held:
             held.pop().close()
@@ -258,17 +251,36 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["totals"], "give --yes or --no-swap"),
-        (["totals", "--abandon"], "give --yes"),
-        (["totals", "--abandon", "--roll-back", "--yes"], "give one of"),
+        (["rebuild", "totals"], "give --yes or --no-swap"),
+        (["change", "discard", "totals"], "give --yes"),
     ],
 )
 def test_nothing_is_done_without_a_word(
     project: Project, database: Database, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["rebuild", *arguments, "-C", str(project.root)]) == 2
+    assert main([*arguments, "-C", str(project.root)]) == 2
     assert said in capsys.readouterr().err
     assert state(project, database) == BUILT
+
+
+def test_of_several_changes_the_last_one_is_undone_first(project: Project, database: Database) -> None:
+    swapped(project)
+    hr.reset(project, "totals", result="drop").apply()
+    with pytest.raises(HeadraceError, match=r"HR583.*is generation 3 now"):
+        hr.rebuild(project, "totals").undo()
+    for done, name in (("undo", "reset"), ("rolled-back", "rebuild")):
+        change = hr.change(project, "totals")
+        assert change is not None
+        assert (change.name, change.undo().done) == (name, done)
+    assert state(project, database) == BUILT
+    with pytest.raises(Killed):
+        swap_in(work_on(project), record(project), killed_at("sink"))
+    assert main(["change", "undo", "totals", "-C", str(project.root)]) == 0
+    assert (state(project, database), codes(project)) == (BUILT, [])
+    with pytest.raises(Killed):
+        swap_in(work_on(project), record(project), killed_at("sink"))
+    assert main(["change", "resume", "totals", "-C", str(project.root)]) == 0
+    assert (state(project, database), codes(project)) == (NEW, [])
 
 
 class Terminal(io.StringIO):
@@ -281,23 +293,24 @@ class Terminal(io.StringIO):
 def test_at_a_terminal_it_asks_before_it_deletes(
     project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def typed(text: str, option: str) -> int:
+    def typed(text: str, verb: str) -> int:
         monkeypatch.setattr("sys.stdin", Terminal(text))
-        return main(["rebuild", "totals", option, "-C", str(project.root)])
+        return main(["change", verb, "totals", "-C", str(project.root)])
 
-    assert (typed("n\n", "--abandon"), state(project, database)) == (1, BUILT)
+    assert (typed("n\n", "discard"), state(project, database)) == (1, BUILT)
     swapped(project)
-    assert (typed("n\n", "--discard"), state(project, database)) == (1, NEW)
-    assert (typed("", "--roll-back"), state(project, database)) == (0, BUILT)
-    assert (typed("y\n", "--abandon"), state(project, database)) == (0, OLD)
+    assert (typed("n\n", "discard"), state(project, database)) == (1, NEW)
+    assert (typed("", "undo"), state(project, database)) == (0, BUILT)
+    assert (typed("y\n", "discard"), state(project, database)) == (0, OLD)
 
 
 CHILD = """
 import os, sys
 import headrace as hr
 from headrace.connectors.sql import generations
-from headrace.change.rebuild.swap import swap_in
+from headrace.change.shadow import swap_in
 from headrace.queries.changes import RebuildRecord
+from headrace.queries.layout import QueryLayout
 from headrace.run.sink_work import SinkWork
 
 root, step = sys.argv[1:]
@@ -312,7 +325,7 @@ def inside(ledger, names):
     killed("inside the transaction")
 
 generations._renamed = inside
-record = RebuildRecord.of(project.storage, "totals")
+record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
 swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record, killed)
 """
 
@@ -322,7 +335,7 @@ def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: P
         done = subprocess.run([sys.executable, "-c", CHILD, str(project.root), step], check=False)
         assert (done.returncode, codes(project)) == (9, ["HR581"])
         assert state(project, database)["rows"] == rows
-    assert rebuild(project, "totals").done == "swapped"
+    assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert state(project, database) == NEW
 
 
@@ -331,18 +344,18 @@ def test_it_waits_until_the_query_is_stopped(project: Project, database: Databas
         swap_in(work_on(project), record(project), killed_at("recorded"))
     locked("driver.lock")(project)
     with pytest.raises(HeadraceError, match="HR526") as raised:
-        rebuild(project, "totals")
+        hr.rebuild(project, "totals").apply()
     assert "--wait" in raised.value.findings[0].fix
     stop = threading.Timer(0.2, held.pop().close)
     stop.start()
-    assert rebuild(project, "totals", wait=True).done == "swapped"
+    assert hr.rebuild(project, "totals").apply(wait=True).done == "swapped"
     stop.join()
     assert state(project, database) == NEW
 
 
 def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rebuild", "totals", "--status", "-C", str(project.root)]) == 0
-    assert "totals: building; generation 2 beside 1" in (shown := capsys.readouterr().out)
+    assert main(["change", "status", "totals", "-C", str(project.root)]) == 0
+    assert "building; generation 2 beside 1" in (shown := capsys.readouterr().out)
     assert "3 batches" in shown
     assert main(["status", "-C", str(project.root)]) == 0
     assert "a rebuild is building" in capsys.readouterr().out
@@ -352,4 +365,4 @@ def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureF
     (found,) = json.loads(capsys.readouterr().out)["rebuilds"]
     assert (found["query"], found["phase"]) == ("totals", "swapping")
     assert main(["status", "-C", str(project.root)]) == 0
-    assert "end it: headrace rebuild totals --yes" in capsys.readouterr().out
+    assert "end it: headrace change resume totals" in capsys.readouterr().out

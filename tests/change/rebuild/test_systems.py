@@ -58,21 +58,21 @@ def test_a_query_that_began_at_the_latest_messages_is_rebuilt_from_there(
     assert run(project) == [("a", 6)]
     project = declared("max")
     sell(2)
-    done = hr.rebuild(project, "totals", spark=spark)
+    done = hr.rebuild(project, "totals", spark=spark).apply()
     assert (done.done, done.report and done.report.verdict) == ("swapped", "equal")
     sell(4)
     assert run(project) == [("a", 4)]
     assert hr.verify(project, "totals", spark=spark).state == "equal"
-    assert hr.discard_rebuild(project, "totals", spark=spark).generation == 2
+    assert hr.rebuild(project, "totals", spark=spark).discard().generation == 2
     assert sorted(path.name for path in root.iterdir() if "totals" in path.name) == ["totals"]
     admin = kafka.server.admin()
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result(10)
     with pytest.raises(HeadraceError, match=r"HR574.*were read from offset 2 on, and the first one there is 4"):
-        hr.rebuild(project, "totals", spark=spark)
+        hr.rebuild(project, "totals", spark=spark).apply()
     # From a time on: of the partitions that hold nothing so new, what is to come.
     since = datetime.now(timezone.utc)
     sell(3)
-    done = hr.rebuild(declared("sum"), "totals", spark=spark, since=since)
+    done = hr.rebuild(declared("sum"), "totals", spark=spark, since=since).apply()
     assert (done.done, run(declared("sum"))) == ("swapped", [("a", 3)])
-    assert hr.roll_back_rebuild(declared("sum"), "totals", spark=spark).generation == 2
+    assert hr.rebuild(declared("sum"), "totals", spark=spark).undo().generation == 2

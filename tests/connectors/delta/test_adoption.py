@@ -62,13 +62,13 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
         forget_commit(root / "former" / name)
     with unchanged(root / "former"):
         with pytest.raises(HeadraceError, match="HR596"):
-            hr.adopt(project, "nothing", root / "former/copies", spark=spark)
+            hr.adopt(project, "nothing", root / "former/copies", spark=spark).apply()
         # Delta's own sink enters each batch, and a function does not.
-        done = hr.adopt(project, "copies", root / "former/copies", spark=spark)
+        done = hr.adopt(project, "copies", root / "former/copies", spark=spark).apply()
         assert (done.next_batch, done.plan.planned, [held.count for held in done.plan.result]) == (2, 1, [4])
         with pytest.raises(HeadraceError, match="HR591"):
-            hr.adopt(project, "totals", root / "former/totals", spark=spark)
-        hr.adopt(project, "totals", root / "former/totals", planned="written", spark=spark)
+            hr.adopt(project, "totals", root / "former/totals", spark=spark).apply()
+        hr.adopt(project, "totals", root / "former/totals", planned="written", spark=spark).apply()
     assert hr.verify(project, "copies", spark=spark).state == "equal"
     land_more(root)
     result = hr.run(project, ["copies", "totals"], trigger=hr.available_now, spark=spark)
@@ -77,7 +77,7 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
     assert len(rows(spark, root / "copies")) == 6
     assert {hr.verify(project, name, spark=spark).state for name in ("copies", "totals")} == {"equal"}
     with pytest.raises(HeadraceError, match="HR580"):
-        hr.adopt(project, "copies", root / "former/copies", spark=spark)
+        hr.adopt(project, "copies", root / "former/copies", spark=spark).apply()
 
 
 def test_rows_that_share_a_key_are_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.change.rewind import rewind
 from headrace.connectors.files.options import DEFAULT_MAX_BYTES
 from headrace.connectors.files.source import Files
 from headrace.contract import bad_rows_metric
@@ -185,7 +184,7 @@ def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
     assert (refused.finding.code, f"touch -d @{was.st_mtime:.3f} " in refused.finding.fix) == ("HR326", True)
     if way_out == "rewound":
         assert refused.finding.fix.endswith("headrace rewind totals --to-batch 0")
-        rewind(hr.load(root), "totals", to_batch=0, spark=spark)
+        hr.rewind(hr.load(root), "totals", to_batch=0, spark=spark).apply()
     else:
         file.write_text(text)
         os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))

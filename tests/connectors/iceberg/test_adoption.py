@@ -77,11 +77,11 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
     forget_commit(checkpoint)
     with unchanged(checkpoint):
         with pytest.raises(HeadraceError, match=r"HR596.*is not there"):
-            hr.adopt(project, "nothing", checkpoint, spark=spark)
+            hr.adopt(project, "nothing", checkpoint, spark=spark).apply()
         with pytest.raises(HeadraceError, match="HR406"):
-            hr.adopt(project, "other", checkpoint, spark=spark)
+            hr.adopt(project, "other", checkpoint, spark=spark).apply()
         # The snapshots tell that the batch without a commit is in.
-        done = hr.adopt(project, "copies", checkpoint, spark=spark)
+        done = hr.adopt(project, "copies", checkpoint, spark=spark).apply()
         assert (done.next_batch, done.plan.planned, [held.count for held in done.plan.result]) == (2, 1, [4])
     assert hr.verify(project, "copies", spark=spark).state == "equal"
     project = written(
@@ -92,10 +92,10 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
     assert len(rows(home, "kept")) == 6
     assert hr.verify(project, "kept", spark=spark).state == "equal"
-    assert hr.rebuild(project, "kept", spark=spark).done == "swapped"
+    assert hr.rebuild(project, "kept", spark=spark).apply().done == "swapped"
     land(root, "events", 3, ("z", "11:00", 2))
     assert hr.run(project, ["kept"], trigger=hr.available_now, spark=spark).exit_code == 0
     assert rows(home, "kept")[-1] == ("z", 2)
     assert hr.verify(project, "kept", spark=spark).state == "equal"
     with pytest.raises(HeadraceError, match="HR580"):
-        hr.adopt(project, "kept", checkpoint, spark=spark)
+        hr.adopt(project, "kept", checkpoint, spark=spark).apply()

@@ -66,8 +66,8 @@ def test_a_job_over_two_topics_continues(kafka: Topics, spark: SparkSession, tmp
     project = hr.load(root)
     with unchanged(checkpoint):
         with pytest.raises(HeadraceError, match=f"topic '{topics['clicks']}'"):
-            hr.adopt(project, "more", checkpoint, spark=spark)
-        done = hr.adopt(project, "seen", checkpoint, spark=spark)
+            hr.adopt(project, "more", checkpoint, spark=spark).apply()
+        done = hr.adopt(project, "seen", checkpoint, spark=spark).apply()
     assert {source.name: source.position for source in done.plan.sources} == {"clicks": "0", "views": "1"}
     kafka.send(topics["clicks"], "c3")
     kafka.send(topics["views"], "v2")

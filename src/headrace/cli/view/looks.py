@@ -31,7 +31,7 @@ def facts(found: CheckpointFacts) -> Iterator[str]:
         yield f"state       operator {each.number} {each.name}: {parts}, stores {', '.join(each.stores)}"
     yield f"sizes       {', '.join(f'{name} {size_of(size)}' for name, size in found.sizes_bytes.items())}"
     if found.set_aside:
-        yield f"set aside   generations {', '.join(map(str, found.set_aside))}, kept until headrace reset --discard"
+        yield f"set aside   generations {', '.join(map(str, found.set_aside))}, kept until headrace change discard"
     for key, value in found.settings.items():
         yield f"setting     {key} = {value}"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from headrace.change.rebuild.values import RebuildReport, ResultDifferences
 from headrace.contract import SinkContext, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project, Query
@@ -14,6 +15,49 @@ from headrace.verify.proof import verify_each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultDifferences:
+    """How the rebuilt result differs from the one in use, in the columns that both have.
+
+    only_before, only_after, different: rows; different ones have the same key. columns: what differs in names and
+    types, a sentence's part each. batch: up to which the former result was, when it was read. samples: some rows that
+    differ, `expected` as they were and `actual` as they are.
+    """
+
+    rows_before: int
+    rows_after: int
+    only_before: int
+    only_after: int
+    different: int
+    batch: int | None = None
+    columns: Sequence[str] = ()
+    samples: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether both hold the same rows in the same columns."""
+        return not (self.only_before or self.only_after or self.different or self.columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebuildReport:
+    """What was found when the rebuilt generation had caught up.
+
+    batch: its last. verdict, sentence: of the proof that its result is the batch answer. differences: from the former
+    result; None: they could not be compared, as `notes` tell.
+    """
+
+    batch: int | None
+    verdict: str
+    sentence: str
+    differences: ResultDifferences | None
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain data, for `--json` and the record."""
+        return asdict(self)
 
 
 def report_on(

@@ -1,0 +1,203 @@
+"""A change of a query as an object: shown first, made in steps, ended after a crash, taken back, made final.
+
+What is begun is kept in a record before anything is touched (`headrace.queries.changes`), and each step after it may be
+done again. Nothing of the query is read before no other command and no driver can change it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+
+from headrace.contract import same_place
+from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.model import Project, Query
+from headrace.queries import driver_lock
+from headrace.queries.blame import commanded
+from headrace.queries.changes import ChangeName, ChangeStatus, Way, current, rebuilding, require_ended
+from headrace.queries.layout import QueryLayout
+from headrace.queries.rename_record import RenameRecord
+from headrace.run.sink_work import SinkWork, require_stopped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Preview = TypeVar("Preview")
+Done = TypeVar("Done")
+
+
+class NothingToChange(CheckFailed):
+    """The query is already what the change would make it."""
+
+    exit_code = 0
+
+
+def ignore(step: str) -> None:
+    """Report a step to nobody."""
+
+
+class Change(SinkWork, ABC, Generic[Preview, Done]):
+    """A change of one query, which must not be running; nothing is done before `apply`.
+
+    plan: what it would do. apply: does it; called again after a crash, it ends what was begun. resume: ends what a
+    crash has cut off, whichever way it went. undo: brings back what was there before, as long as no batch was planned
+    since. discard: deletes for good what `undo` needs. status: how far it is, without a JVM; None where nothing was
+    begun.
+    """
+
+    name: ClassVar[ChangeName]
+    # What the query then is, in a refusal.
+    _done: ClassVar[str]
+
+    def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
+        if query not in project.queries:
+            fix = nearest(query, project.queries)
+            raise ProjectError(Finding(code="HR091", what=f"no query is named '{query}'", fix=fix))
+        super().__init__(project, project.queries[query], spark, changes=False)
+
+    # ------------------------------------------------------------------------------------------------- the ways
+
+    @property
+    def plan(self) -> Preview:
+        """What `apply` would do; nothing is changed. Raises as it does."""
+        with self._opened(changes=False):
+            return self._preview()
+
+    def apply(self, *, reached: Callable[[str], None] = ignore) -> Done:
+        """Make the change, or end it. `reached` is told each step that is done.
+
+        Raises CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
+        """
+        with self._opened():
+            return self._applied(reached)
+
+    def undo(self, *, reached: Callable[[str], None] = ignore) -> Done:
+        """Bring back what the change has set aside, or end that. Raises as `apply`."""
+        with self._opened():
+            return self._undone(reached)
+
+    def discard(self, *, reached: Callable[[str], None] = ignore) -> Done:
+        """Delete for good what the change has set aside, or end that. Raises as `apply`."""
+        with self._opened():
+            return self._discarded(reached)
+
+    def resume(self, *, reached: Callable[[str], None] = ignore) -> Done:
+        """End what a crash has cut off. Raises as `apply`."""
+        status = self.status
+        if status is None or status.phase == "done":
+            raise self._nothing(f"no {self.name} of query '{self.query.name}' was cut off")
+        if status.phase == "undo":
+            return self.undo(reached=reached)
+        return self.discard(reached=reached) if status.phase == "discard" else self.apply(reached=reached)
+
+    @property
+    @abstractmethod
+    def status(self) -> ChangeStatus | None:
+        """How far the change is, without a JVM; None where nothing was begun. Raises CheckpointError."""
+
+    # --------------------------------------------------------------------------------- what each change is made of
+
+    @abstractmethod
+    def _preview(self) -> Preview:
+        """What would be done to the query, which nobody else can change meanwhile."""
+
+    @abstractmethod
+    def _applied(self, reached: Callable[[str], None]) -> Done:
+        """The steps of the change, each of which may be done again."""
+
+    @abstractmethod
+    def _undone(self, reached: Callable[[str], None]) -> Done:
+        """The steps back."""
+
+    @abstractmethod
+    def _discarded(self, reached: Callable[[str], None]) -> Done:
+        """The steps that delete what the way back needs."""
+
+    def _look(self) -> None:
+        """Read which generation is in use; raise if something else keeps the change from being made."""
+        if not self.query.sink.facts.durable:
+            raise self._nothing(
+                f"the sink of query '{self.query.name}' keeps nothing, so that each start begins from scratch"
+            )
+        layout = QueryLayout(self.project.storage, self.query.name)
+        if findings := list(rebuilding(layout)):
+            raise CheckFailed(findings)
+        self.live = current(layout)
+        require_ended(self.live, RenameRecord)
+
+    @contextmanager
+    def _opened(self, *, changes: bool = True) -> Iterator[None]:
+        """Look at the query, under its driver's lock if it `changes` anything.
+
+        What was begun, and which generation it is of, is on the disk: read before the lock is held, it may be another's
+        by then. Raises CheckFailed while a driver or another command has it.
+        """
+        fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
+        require_stopped(self.project, self.query, code="HR526", fix=fix)
+        lock = driver_lock.take(self.project, self.query) if changes else None
+        self.changes = changes
+        try:
+            with commanded(self.query):
+                self._look()
+                yield
+        finally:
+            self.close()
+            if lock is not None:
+                lock.release()
+
+    # ------------------------------------------------------------------------------------------------- what is said
+
+    def _refused(self, why: str, fix: str) -> CheckFailed:
+        """That the change is not made, and what can be done instead."""
+        what = f"query '{self.query.name}' cannot be {self._done}: {why}"
+        return CheckFailed(Finding(code="HR580", what=what, fix=fix, where=self.query.where))
+
+    def _irreversible(self, why: str, fix: str = "") -> CheckFailed:
+        """That the query cannot be what it was before the change."""
+        what = f"the {self.name} of query '{self.query.name}' cannot be undone: {why}"
+        return CheckFailed(Finding(code="HR583", what=what, fix=fix, where=self.query.where))
+
+    def _nothing(self, what: str) -> NothingToChange:
+        """That there is nothing to do."""
+        return NothingToChange(Finding(code="HR582", what=what, where=self.query.where, severity="note"))
+
+    def _command(self, option: str) -> str:
+        """The command line that begins this change with `option`."""
+        return f"headrace {self.name} {self.query.name} {option}".rstrip()
+
+    def _then(self, verb: Literal["resume", "status", "undo", "discard"]) -> str:
+        """The command line for a change that was begun."""
+        return f"headrace change {verb} {self.query.name}"
+
+    def _standing(self, way: Way, begun: str, done: str) -> ChangeStatus:
+        """The status of a reset or a rewind; `done`: what it has made of the query."""
+        name = self.query.name
+        sentence = {
+            "done": f"query '{name}' {done}; take it back: {self._then('undo')}; delete that for good: "
+            f"{self._then('discard')}",
+            "undo": f"the undoing of a {self.name} of query '{name}' was cut off; end it: {self._then('resume')}",
+            "discard": f"what a {self.name} of query '{name}' has set aside is being deleted; end that: "
+            f"{self._then('resume')}",
+        }.get(way) or (
+            f"a {self.name} of query '{name}' was cut off; end it: {self._then('resume')}; or take it back: "
+            f"{self._then('undo')}"
+        )
+        return ChangeStatus(
+            query=name,
+            change=self.name,
+            phase=way,
+            begun=begun,
+            is_cut_off=way not in ("done", "discard"),
+            sentence=sentence,
+        )
+
+
+def readers(project: Project, query: Query) -> Iterator[str]:
+    """The other queries that read what the sink of `query` writes."""
+    place = query.sink.identity()
+    for other in project.queries.values():
+        read = (source.connector.identity() for source in project.sources_of(other) if other.name != query.name)
+        if place is not None and any(identity is not None and same_place(place, identity) for identity in read):
+            yield other.name

@@ -1,0 +1,524 @@
+"""The commands that begin a change of a query, and `headrace change`, for one that was begun."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.options import F, chosen, instant, project_options
+from headrace.cli.output import counted, json_text, say_json
+
+if TYPE_CHECKING:
+    from headrace.change.adopt import Adoption, AdoptionPlan, PlannedIs
+    from headrace.change.pending import AnyChange
+    from headrace.change.rebuild import Rebuild
+    from headrace.change.reset import ResetPlan
+    from headrace.change.rewind import RewindPlan
+    from headrace.change.shadow import RebuildStatus
+    from headrace.contract import Held
+    from headrace.model import Project
+    from headrace.queries.changes import ChangeStatus, Choice
+
+SAMPLES = 5
+_BACK = "\n  take it back: headrace change undo {query}; delete the former: headrace change discard {query}"
+_DONE = {
+    "reset": {
+        "reset": "{query} is reset: the next start is generation {generation} and reads its sources from the beginning"
+        + _BACK,
+        "undo": "{query} is as it was before the reset: the next start continues generation {generation}",
+        "discard": "{query} has nothing set aside any more",
+    },
+    "rewind": {
+        "rewind": "{query} is at the end of batch {batch}: the next start continues after it" + _BACK,
+        "undo": "{query} is as it was before the rewind: the next start continues after batch {batch}",
+        "discard": "{query} has nothing set aside by a rewind any more",
+    },
+    "rebuild": {
+        "stopped": "{query}: the rebuild is stopped; headrace rebuild {query} continues it",
+        "compared": "{query}: the rebuilt result lies beside; headrace rebuild {query} puts it in place, "
+        "headrace change discard {query} deletes it",
+        "swapped": "{query} is rebuilt: the next start continues generation {generation}" + _BACK,
+        "rolled-back": "{query} is as it was before the rebuild: the next start continues generation {generation}\n"
+        "  delete the rebuilt result: headrace change discard {query}; put it in place again: headrace rebuild {query}",
+        "abandoned": "{query}: nothing of the rebuild is left; the query is generation {generation} as before",
+        "discarded": "{query}: the former generation is deleted",
+    },
+}
+_ENDED_WELL = ("swapped", "rolled-back", "abandoned", "discarded")
+
+
+def _yes(command: F) -> F:
+    return click.option("-y", "--yes", is_flag=True, help="Ask nothing.")(command)
+
+
+def _begins(command: F) -> F:
+    """The options of a command that begins a change."""
+    shows = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+    return shows(_yes(project_options(command)))
+
+
+def _asks(*, yes: bool, as_json: bool, other: str = "") -> bool:
+    """Whether somebody at a terminal is asked. Raises UsageError where nobody can be, and --yes was not given."""
+    asks = not yes and not as_json and sys.stdin.isatty()
+    if not yes and not asks:
+        raise click.UsageError(f"it asks before it changes anything, which needs a terminal; give --yes{other}")
+    return asks
+
+
+def _loaded(directory: Path, target: str | None, query: str) -> tuple[Project, str]:
+    from headrace.load import load
+
+    project = load(directory, target=target)
+    return project, chosen(project, [query])[0]
+
+
+def _carried_out(
+    change: AnyChange, show: Callable[[Any], None], *, dry_run: bool, yes: bool, as_json: bool
+) -> tuple[Any, int]:
+    """What was done, or None, and the exit code; what is done is shown first, or behind it where nobody is asked."""
+    asks = not dry_run and _asks(yes=yes, as_json=as_json, other=" or --dry-run")
+    if dry_run or asks:
+        plan = change.plan
+        if as_json:
+            say_json(plan.as_dict())
+        else:
+            show(plan)
+        if dry_run or not click.confirm(f"{change.name.capitalize()} {change.query.name}?", err=True):
+            return None, 0 if dry_run else 1
+    done = change.apply()
+    if not as_json and not asks:
+        show(done.plan)
+    return done, 0
+
+
+def _say_done(change: AnyChange, done: Any, *, as_json: bool) -> None:
+    if as_json:
+        say_json(done.as_dict())
+        return
+    batch = getattr(done, "batch", None)
+    facts = {"generation": getattr(done, "generation", None), "batch": "none" if batch is None else batch}
+    click.echo(_DONE[change.name][done.done].format(query=change.query.name, **facts))
+
+
+def _say_held(held: Sequence[Held]) -> None:
+    for entry in held:
+        click.echo(f"  {entry.count:>14,}  {entry.what}")
+
+
+# ----------------------------------------------------------------------------------------------------------- reset
+
+
+@click.command()
+@click.argument("query")
+@click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
+@click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
+@_begins
+def reset(
+    query: str,
+    drop_result: bool,
+    keep_result: bool,
+    dry_run: bool,
+    yes: bool,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Let QUERY read its sources from the beginning.
+
+    The query must not be running. Its checkpoint, state and records, and with --drop-result what its sink holds, are
+    counted, shown and set aside; `headrace change undo` brings them back until the query has planned a batch again.
+    After a crash, give the command again.
+    """
+    if drop_result and keep_result:
+        raise click.UsageError("give one of --drop-result and --keep-result")
+    result: Choice | None = "drop" if drop_result else "keep" if keep_result else None
+    project, name = _loaded(directory, target, query)
+    if result is None:
+        if yes or as_json or not sys.stdin.isatty():
+            raise click.UsageError("choose --drop-result or --keep-result")
+        result = click.prompt("The result", type=click.Choice(["drop", "keep"]), err=True)
+    from headrace.change.reset import Reset
+
+    change = Reset(project, name, result=result)
+    done, code = _carried_out(change, _say_reset, dry_run=dry_run, yes=yes, as_json=as_json)
+    if done is not None:
+        _say_done(change, done, as_json=as_json)
+    return code
+
+
+def _say_reset(plan: ResetPlan) -> None:
+    ends = " (ends a reset that was cut off)" if plan.continues else ""
+    click.echo(f"{plan.query}: generation {plan.generation} is set aside{ends}")
+    _say_held(plan.stored)
+    click.echo(f"the result {'is set aside' if plan.result == 'drop' else 'stays'}")
+    _say_held(plan.held)
+    for note in plan.notes:
+        click.echo(f"  {note}")
+
+
+# ---------------------------------------------------------------------------------------------------------- rewind
+
+
+@click.command()
+@click.argument("query")
+@click.option("--to-batch", type=click.IntRange(min=0), metavar="N", help="The batch at whose end it is to be.")
+@click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
+@_begins
+def rewind(
+    query: str,
+    to_batch: int | None,
+    to_time: str | None,
+    dry_run: bool,
+    yes: bool,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Bring QUERY and its result back to an earlier batch.
+
+    The query must not be running. Checkpoint, state, records and what the sink holds go back together. What will be
+    lost is counted and shown first; `headrace change undo` brings it back until the query has planned a batch again.
+    After a crash, give the command again.
+    """
+    if (to_batch is None) == (to_time is None):
+        raise click.UsageError("give one of --to-batch and --to-time")
+    time = instant(to_time, "--to-time")
+    project, name = _loaded(directory, target, query)
+    from headrace.change.rewind import Rewind
+
+    change = Rewind(project, name, to_batch=to_batch, to_time=time)
+    done, code = _carried_out(change, _say_rewind, dry_run=dry_run, yes=yes, as_json=as_json)
+    if done is not None:
+        _say_done(change, done, as_json=as_json)
+    return code
+
+
+def _say_rewind(plan: RewindPlan) -> None:
+    def described(batch: int, at: str | None) -> str:
+        return str(batch) if at is None else f"{batch} (planned {at})"
+
+    ends = " (ends a rewind that was cut off)" if plan.continues else ""
+    click.echo(
+        f"{plan.query}: from the end of batch {described(plan.newest, plan.newest_at)} back to that of batch "
+        f"{described(plan.batch, plan.planned_at)}{ends}"
+    )
+    click.echo(f"{counted(plan.newest - plan.batch, 'batch')} of generation {plan.generation} taken back")
+    _say_held(plan.held)
+    for line in (*(f"lost: {text}" for text in plan.lost), *plan.notes):
+        click.echo(f"  {line}")
+
+
+# ----------------------------------------------------------------------------------------------------------- adopt
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "--checkpoint",
+    required=True,
+    metavar="DIR",
+    help="The checkpointLocation of the former job; it is copied and stays as it is.",
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME=POSITION",
+    help="Which source of the checkpoint NAME is, by its number there, from 0 on, or by its name.",
+)
+@click.option(
+    "--planned",
+    type=click.Choice(["written", "not-written"]),
+    help="Whether the table has the rows of a batch that was planned and not committed.",
+)
+@click.option("--verify", "verifies", is_flag=True, help="Compare the result with the batch answer afterwards.")
+@_begins
+def adopt(
+    query: str,
+    checkpoint: str,
+    sources: Sequence[str],
+    planned: PlannedIs | None,
+    verifies: bool,
+    dry_run: bool,
+    yes: bool,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Let QUERY continue a job of plain PySpark.
+
+    QUERY is declared and has never run; the job is stopped for good. A copy of its checkpoint becomes that of QUERY,
+    and the table that it wrote by foreachBatch becomes the result of QUERY. What is there is shown first. After a
+    crash, give the command again; headrace reset takes it back.
+    """
+    project, name = _loaded(directory, target, query)
+    order = dict(map(_pair, sources))
+    from headrace.change.adopt import Adopt
+
+    change = Adopt(project, name, checkpoint, sources=order, planned=planned)
+    done, code = _carried_out(change, _say_adoption, dry_run=dry_run, yes=yes, as_json=as_json)
+    return code if done is None else _say_adopted(project, done, verifies=verifies, as_json=as_json)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, given, position = text.partition("=")
+    if not (name and given and position):
+        raise click.BadParameter(f"'{text}' is not NAME=POSITION, as events=0", param_hint="--source")
+    return name, position
+
+
+def _say_adopted(project: Project, done: Adoption, *, verifies: bool, as_json: bool) -> int:
+    from headrace.api import verify
+
+    verdict = verify(project, done.query) if verifies else None
+    if as_json:
+        say_json({**done.as_dict(), "verdict": None if verdict is None else verdict.as_dict()})
+    else:
+        click.echo(f"{done.query} is adopted: the next start makes batch {done.next_batch}")
+        if verdict is None:
+            click.echo(f"  compare the result with the batch answer: headrace verify {done.query}")
+        else:
+            click.echo(f"  the result was compared with the batch answer: {verdict.state}")
+            for finding in verdict.findings:
+                click.echo(f"  {finding}")
+        click.echo(f"  continue it: headrace run {done.query}; take it back: headrace reset {done.query}")
+    return 1 if verdict is not None and verdict.state == "mismatch" else 0
+
+
+def _say_adoption(plan: AdoptionPlan) -> None:
+    ends = " (ends an adoption that was cut off)" if plan.continues else ""
+    click.echo(f"{plan.query} continues {plan.checkpoint}{ends}")
+    done = "no batch is committed" if plan.committed is None else f"batch {plan.committed} is the last committed one"
+    purged = f", those before {plan.first} are purged" if plan.first else ""
+    planned = "" if plan.planned is None else f"; batch {plan.planned} is planned and comes again"
+    click.echo(f"  batches: {done}{purged}{planned}; {plan.size_bytes:,} bytes are copied")
+    for source in plan.sources:
+        waits = f"; {source.waits} wait for the first start" if source.waits else ""
+        click.echo(f"  source {source.position} is {source.name} ({source.kind}): {source.reached} read{waits}")
+    for operator in plan.operators:
+        click.echo(
+            f"  state operator {operator.number}: {operator.name} in {operator.partitions} partitions, kept by "
+            f"{plan.provider}"
+        )
+    for key, value in sorted(plan.settings.items()):
+        click.echo(f"  keeps {key} {value}")
+    for entry in plan.result:
+        click.echo(f"  {entry.count:,} {entry.what}")
+    for note in plan.notes:
+        click.echo(str(note))
+
+
+# --------------------------------------------------------------------------------------------------------- rebuild
+
+
+@click.command()
+@click.argument("query")
+@click.option("--no-swap", is_flag=True, help="Stop when the new result is there, verified and compared.")
+@click.option("--from", "since", metavar="TIME", help="Read only what came from then on, as 2024-05-01T00:00:00Z.")
+@click.option("--accept-partial", is_flag=True, help="Begin although the sources no longer hold all of the past.")
+@click.option("--wait", is_flag=True, help="Before the swap, wait until the query is stopped.")
+@_begins
+def rebuild(
+    query: str,
+    no_swap: bool,
+    since: str | None,
+    accept_partial: bool,
+    wait: bool,
+    dry_run: bool,
+    yes: bool,
+    directory: Path,
+    target: str | None,
+    as_json: bool,
+) -> int:
+    """Recompute the result of QUERY, beside the one in use.
+
+    Its sources are read from the beginning, by the query as it is written now, and the two are exchanged. The query may
+    run meanwhile, as it was; it must be stopped for the exchange. The new result is verified and compared with the
+    former one first. After a stop or a crash, give the command again; `headrace change` shows how far it is, brings the
+    former result back or deletes it.
+    """
+    time = instant(since, "--from")
+    project, name = _loaded(directory, target, query)
+    asks = not (no_swap or dry_run) and _asks(yes=yes, as_json=as_json, other=" or --no-swap")
+    from headrace.change.rebuild import Rebuild
+
+    change = Rebuild(project, name, since=time, accept_partial=accept_partial)
+    if not dry_run:
+        return _rebuilt(change, no_swap=no_swap, wait=wait, asks=asks, as_json=as_json)
+    plan = change.plan
+    if as_json:
+        say_json(plan.as_dict())
+    else:
+        click.echo(f"{name}: generation {plan.generation} would be built beside {plan.former}")
+        for note in plan.notes:
+            click.echo(f"  {note}")
+    return 0
+
+
+def _rebuilt(change: Rebuild, *, no_swap: bool = False, wait: bool = False, asks: bool, as_json: bool) -> int:
+    name = change.query.name
+
+    def approve(report: Any) -> bool:
+        if not as_json:
+            _say_report(name, report.as_dict())
+        return not no_swap and (not asks or click.confirm(f"Put the rebuilt result of {name} in place?", err=True))
+
+    if as_json:
+        done = change.apply(approve=approve, wait=wait)
+    else:
+        from headrace.cli.view.lines import Lines
+
+        with Lines() as view:
+            done = change.apply(approve=approve, wait=wait, reporter=view, notify=lambda note: click.echo(f"  {note}"))
+    _say_done(change, done, as_json=as_json)
+    return 0 if done.done in _ENDED_WELL or (no_swap and done.done == "compared") else 1
+
+
+def _say_report(name: str, report: dict[str, Any]) -> None:
+    """What was found of the rebuilt result."""
+    click.echo(f"{name}: rebuilt up to batch {report['batch']}; {report['sentence']}")
+    for note in report["notes"]:
+        click.echo(f"  {note}")
+    found = report["differences"]
+    if found is None:
+        return
+    for sentence in found["columns"]:
+        former = sentence.replace("in the sink", "in the former result").replace("the sink has", "the former has")
+        click.echo(f"  {former}")
+    click.echo(f"  {found['rows_before']:>14,}  rows in the former result, up to its batch {found['batch']}")
+    click.echo(f"  {found['rows_after']:>14,}  rows in the rebuilt one")
+    for key, words in (
+        ("only_before", "rows in the former alone"),
+        ("only_after", "rows in the rebuilt alone"),
+        ("different", "rows with other values"),
+    ):
+        click.echo(f"  {found[key]:>14,}  {words}")
+    for sample in found["samples"][:SAMPLES]:
+        before, after = (json_text(sample[part]) if sample[part] else "-" for part in ("expected", "actual"))
+        click.echo(f"    was {before}, is {after}")
+
+
+# ---------------------------------------------------------------------------------------- a change that was begun
+
+
+@click.group()
+def change() -> None:
+    """Show, end, undo or discard a change of a query.
+
+    A change is what rebuild, rewind, reset and adopt begin. Of several the last one is meant, and one that a crash has
+    cut off before all others.
+    """
+
+
+@change.command(name="status")
+@click.argument("query")
+@project_options
+def change_status(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+    """Show the changes of QUERY that can be ended, undone or discarded.
+
+    None is the usual answer. It needs no Spark.
+    """
+    from headrace.load import load
+
+    project = load(directory, target=target, may_lack_variables=True)
+    (name,) = chosen(project, [query])
+    from headrace.change.pending import changes
+
+    statuses = [status for pending in changes(project, name) if (status := pending.status) is not None]
+    if as_json:
+        say_json({"query": name, "changes": [status.as_dict() for status in statuses]})
+    elif not statuses:
+        click.echo(f"{name}: no change of it is under way or kept")
+    else:
+        for status in statuses:
+            _say_status(status)
+    return 0
+
+
+def _say_status(status: ChangeStatus) -> None:
+    click.echo(f"{status.query}: {status.sentence}")
+    click.echo(f"  {status.change} begun {status.begun}")
+    if status.change == "rebuild":
+        _say_rebuild(status)  # type: ignore[arg-type]
+
+
+def _say_rebuild(status: RebuildStatus) -> None:
+    lag = "" if status.lag is None else f", {status.lag.count:,} {status.lag.unit} to go"
+    read = f"{counted(status.batches, 'batch')}, {counted(status.rows, 'row')} read{lag}"
+    click.echo(f"  {status.phase}; generation {status.generation} beside {status.former}; {read}")
+    for note in status.notes:
+        click.echo(f"  {note}")
+    if status.report is not None:
+        _say_report(status.query, dict(status.report))
+
+
+@change.command(name="resume")
+@click.argument("query")
+@_yes
+@project_options
+def change_resume(query: str, yes: bool, directory: Path, target: str | None, as_json: bool) -> int:
+    """End the change of QUERY that was stopped or cut off."""
+    project, name = _loaded(directory, target, query)
+    change = _begun(project, name, "resume")
+    from headrace.change.rebuild import Rebuild
+
+    if isinstance(change, Rebuild) and change.status is not None and change.status.phase == "building":
+        return _rebuilt(change, asks=_asks(yes=yes, as_json=as_json), as_json=as_json)
+    done = change.resume()
+    if change.name == "adopt":
+        return _say_adopted(project, done, verifies=False, as_json=as_json)
+    _say_done(change, done, as_json=as_json)
+    return 0
+
+
+@change.command(name="undo")
+@click.argument("query")
+@project_options
+def change_undo(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+    """Bring back what QUERY was before its last change.
+
+    Until the query has planned a batch since. Of a rebuild the rebuilt result stays beside.
+    """
+    change = _begun(*_loaded(directory, target, query), "undo")
+    _say_done(change, change.undo(), as_json=as_json)
+    return 0
+
+
+@change.command(name="discard")
+@click.argument("query")
+@_yes
+@project_options
+def change_discard(query: str, yes: bool, directory: Path, target: str | None, as_json: bool) -> int:
+    """Delete for good what the last change of QUERY has set aside.
+
+    Of a rebuild that is not in place yet, what it has made.
+    """
+    project, name = _loaded(directory, target, query)
+    asks = _asks(yes=yes, as_json=as_json)
+    change = _begun(project, name, "discard")
+    deleted = f"what the last {change.name} of {name} has set aside"
+    if change.name == "rebuild":
+        before = change.status is not None and change.status.phase not in ("swapped", "discarding")
+        deleted = f"what the rebuild of {name} has made" if before else f"the former generation of {name}"
+    if asks and not click.confirm(f"Delete for good {deleted}?", err=True):
+        return 1
+    _say_done(change, change.discard(), as_json=as_json)
+    return 0
+
+
+def _begun(project: Project, query: str, verb: str) -> AnyChange:
+    """The change that is meant. Raises NothingToChange where there is none."""
+    from headrace.api import change
+    from headrace.change.change import NothingToChange
+    from headrace.errors import Finding
+
+    found = change(project, query)
+    if found is None:
+        what = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
+        where = project.queries[query].where
+        raise NothingToChange(Finding(code="HR582", what=what, where=where, severity="note"))
+    return found
