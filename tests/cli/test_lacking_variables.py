@@ -60,6 +60,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["inspect", "checkpoint"], 0, "no batch yet"),
         (["inspect", "offsets", "q"], 1, "HR585"),
         (["inspect", "watermark", "q"], 1, "HR585"),
+        (["change", "status", "q"], 0, "no change of it"),
         (["late", "q", "--count"], 1, "the variable 'BROKERS' is not set"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

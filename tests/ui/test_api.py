@@ -251,20 +251,30 @@ def test_a_browser_that_has_shown_the_token_keeps_a_cookie_that_is_not_the_token
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "said", "fix"),
     [
-        (ServedAddress(host="0.0.0.0"), "could be read by others at 0.0.0.0"),
-        (ServedAddress(names=("board.example",)), "could be read by others by the name board.example"),
-        (ServedAddress(host="0.0.0.0", token="short"), "short enough to be guessed"),
-        (ServedAddress(host="0.0.0.0", token=TOKEN), "would pass the network in the clear"),
-        (ServedAddress(certificate=Path("c.pem")), "TLS needs a certificate and its key"),
+        (ServedAddress(host="0.0.0.0"), "could be read by others at 0.0.0.0", "leave --address out"),
+        (
+            ServedAddress(names=("board.example",)),
+            "could be read by others by the name board.example",
+            "leave --name out",
+        ),
+        (
+            ServedAddress(host="0.0.0.0", token="short"),
+            "short enough to be guessed",
+            "characters or more, or leave it out",
+        ),
+        (ServedAddress(host="0.0.0.0", token=TOKEN), "would pass the network in the clear", "--certificate and --key"),
+        (ServedAddress(certificate=Path("c.pem")), "TLS needs a certificate and its key", "give both"),
     ],
 )
-def test_where_others_could_read_it_is_not_served(project: Project, address: ServedAddress, said: str) -> None:
+def test_where_others_could_read_it_is_not_served(
+    project: Project, address: ServedAddress, said: str, fix: str
+) -> None:
     with pytest.raises(HeadraceError) as raised:
         server.serve(project, address, print)
     (finding,) = raised.value.findings
-    assert (finding.code, said in finding.what) == ("HR891", True)
+    assert (finding.code, said in finding.what, fix in finding.fix) == ("HR891", True, True)
 
 
 def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:

@@ -177,7 +177,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         record = RebuildRecord.of(self._layout)
         if record is not None and record.phase != "building":
             raise self._in_the_way(record)
-        begun = record or self._beginning(self._streaming_session())
+        begun = record or self._beginning()
         return RebuildPlan(
             query=self.query.name,
             former=begun.former,
@@ -198,8 +198,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 return self._swapped(shadow.swap_in(self, record, reached))
         if record is not None and record.phase != "building":
             raise self._in_the_way(record)
+        record = record or self._beginning().enter(self._layout)
         spark = self._streaming_session()
-        record = record or self._beginning(spark).enter(self._layout)
         for note in record.notes:
             self._notify(note)
         shadow.make(self.project, self.query, record)
@@ -283,8 +283,11 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 for finding in brought_along(self.project, self.query, self._streaming_session(), anew=True):
                     self._notify(finding.what)
 
-    def _beginning(self, spark: SparkSession) -> RebuildRecord:
-        """The record of a rebuild that begins; raises where there is nothing to rebuild, or not from all of it."""
+    def _beginning(self) -> RebuildRecord:
+        """The record of a rebuild that begins; raises where there is nothing to rebuild, or not from all of it.
+
+        What is seen without Spark is refused before it is started.
+        """
         project, query, since = self.project, self.query, self.since
         number = latest_generation(project.storage, query.name)
         former = self._generation(number)
@@ -302,6 +305,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             f"query '{name}' reads the result, and would get the new one beside the former; rebuild it as well"
             for name in readers(project, query)
         ]
+        spark = self._streaming_session()
         if since is not None:
             if unable := shadow.timeless(project, query, since, spark):
                 why = f"its source '{unable[0]}' cannot be read from a time on"

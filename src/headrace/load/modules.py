@@ -256,6 +256,8 @@ def _fix(error: BaseException) -> str:
     known: list[str] = []
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         known = list(getattr(error.obj, "__all__", ())) or [name for name in dir(error.obj) if not name.startswith("_")]
+        if error.obj.__name__ == "headrace":
+            known.remove("once")  # Spark has deprecated that trigger.
     elif isinstance(error, NameError) and error.__traceback__ is not None:
         last = list(traceback.walk_tb(error.__traceback__))[-1][0]
         known = [*last.f_locals, *last.f_globals]

@@ -122,11 +122,14 @@ def refuse_open(address: ServedAddress) -> None:
         what = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
         fix = "give an IP address or a name of this machine, as 127.0.0.1 or 0.0.0.0; the port has --port of its own"
         raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from None
-    fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave --address out"
+    fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave it out"
     if address.token and len(address.token) < TOKEN_SHORTEST:
         raise _refused(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
     if (address.names or not address.only_here) and not address.token:
-        reached = f"by the name {address.names[0]}" if address.only_here else f"at {address.host}"
+        reached, option = (f"at {address.host}", "--address")
+        if address.only_here:
+            reached, option = f"by the name {address.names[0]}", "--name"
+        fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave {option} out"
         raise _refused(f"the dashboard could be read by others {reached}, and no token is set", fix)
     if bool(address.certificate) != bool(address.key):
         raise _refused("TLS needs a certificate and its key", "give both --certificate and --key")

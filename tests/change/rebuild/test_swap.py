@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.build import project_session
 from headrace.change.shadow import swap_in
 from headrace.cli.entry import main
 from headrace.connectors.sql import generations
@@ -215,6 +216,7 @@ held: list[Any] = []
     [
         (None, "rebuild unknown --yes", "HR091", "no query 'unknown'"),
         (None, "rebuild printed --yes", "HR580", "headrace reset printed --keep-result"),
+        (None, "rebuild copies --yes", "HR580", "it has never run"),
         (None, "change undo totals", "HR571", "headrace change discard totals"),
         (None, "reset totals --drop-result --yes", "HR571", "headrace change discard totals"),
         (no_rebuild, "change discard totals --yes", "HR582", "has no change to discard"),
@@ -234,7 +236,9 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     code: str,
     said: str,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(project_session, "session", lambda *_, **__: pytest.fail("this needs no Spark"))
     if before is not None:
         before(project)
     try:
