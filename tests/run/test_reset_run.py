@@ -85,4 +85,4 @@ def test_a_start_refuses_a_reset_that_was_cut_off(spark: SparkSession, tmp_path:
     (home / "reset.json").write_text(json.dumps({"result": "drop", "way": "reset", "at": ""}))
     (outcome,) = hr.run(hr.load(root), ["totals"], trigger=hr.available_now, spark=spark).outcomes
     assert outcome.finding is not None
-    assert (outcome.finding.code, "headrace reset totals --drop-result" in outcome.finding.fix) == ("HR581", True)
+    assert (outcome.finding.code, "headrace change resume totals" in outcome.finding.fix) == ("HR581", True)
