@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -184,6 +185,15 @@ class CheckpointError(HeadraceError):
 
 class CheckpointBehind(CheckpointError):
     """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
+
+
+def imported(module: str, what: str, extra: str) -> Any:
+    """A module of an optional package; raises PlatformError with `what` is missing and the extra that brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        fix = f"install the extra: pip install 'headrace[{extra}]'"
+        raise PlatformError(Finding(code="HR011", what=what, fix=fix)) from error
 
 
 def reason(error: BaseException) -> str:

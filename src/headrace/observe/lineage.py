@@ -15,13 +15,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from headrace.contract import BatchRecord, Columns, Observer, Outcome, QueryStart, QueryState
-from headrace.errors import Finding, PlatformError
+from headrace.errors import Finding, PlatformError, imported
 from headrace.redaction import redacted
 
 RunState: TypeAlias = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
@@ -226,15 +225,8 @@ def _facets(name: str) -> Any:
 
 
 def _require(module: str) -> Any:
-    try:
-        return import_module(f"openlineage.{module}")
-    except ImportError as error:
-        finding = Finding(
-            code="HR011",
-            what="OpenLineage needs the package openlineage-python, which is not installed",
-            fix="install the extra: pip install 'headrace[openlineage]'",
-        )
-        raise PlatformError(finding) from error
+    what = "OpenLineage needs the package openlineage-python, which is not installed"
+    return imported(f"openlineage.{module}", what, "openlineage")
 
 
 # Their schemes as OpenLineage writes them; the names have no leading slash, for they are keys and no paths.

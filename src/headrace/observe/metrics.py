@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.contract import BatchRecord, Lag, Observer
-from headrace.errors import Finding, PlatformError
+from headrace.errors import imported
 from headrace.observe.board import Board
 
 if TYPE_CHECKING:
@@ -222,20 +221,10 @@ def _mismatched(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def require(*modules: str) -> None:
-    """Raise PlatformError where one of the packages of metrics is missing."""
-    for module in modules:
-        try:
-            import_module(module)
-        except ImportError as error:
-            finding = Finding(
-                code="HR011",
-                what=f"metrics need the package {module.replace('_', '-')}, which is not installed",
-                fix="install the extra: pip install 'headrace[metrics]'",
-            )
-            raise PlatformError(finding) from error
+def require(module: str) -> Any:
+    """A module of the packages of metrics; raises PlatformError where it is missing."""
+    return imported(module, f"metrics need the package {module.replace('_', '-')}, which is not installed", "metrics")
 
 
 def _client() -> Any:
-    require("prometheus_client")
-    return import_module("prometheus_client")
+    return require("prometheus_client")

@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.contract import BatchRecord, Observer
-from headrace.errors import Finding, PlatformError
+from headrace.errors import Finding, PlatformError, imported
 from headrace.observe.metrics import BUCKETS_SECONDS, MetricsObserver
 
 PROTOCOL = "http/protobuf"
@@ -218,12 +217,4 @@ def _away(kind: str, endpoint: str, why: str) -> Finding:
 
 
 def _require(module: str) -> Any:
-    try:
-        return import_module(f"opentelemetry.{module}")
-    except ImportError as error:
-        finding = Finding(
-            code="HR011",
-            what="OTLP needs packages of OpenTelemetry that are not installed",
-            fix="install the extra: pip install 'headrace[otlp]'",
-        )
-        raise PlatformError(finding) from error
+    return imported(f"opentelemetry.{module}", "OTLP needs packages of OpenTelemetry that are not installed", "otlp")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.model import Project, Query
@@ -15,15 +15,20 @@ class QueryLayout:
     storage: Path
     query: str
     generation: int = 1
+    # Below the query's directory, where a reset or a rewind keeps it; the ends of its name and of its checkpoint's.
+    below: str = ""
+    ending: str = ""
+    checkpoint_ending: str = ""
 
     @property
     def home(self) -> Path:
-        return self.storage / "queries" / self.query / f"g{self.generation}"
+        home = self.storage / "queries" / self.query
+        return (home / self.below if self.below else home) / f"g{self.generation}{self.ending}"
 
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint directory."""
-        return self.home / "checkpoint"
+        return self.home / f"checkpoint{self.checkpoint_ending}"
 
     @property
     def archive(self) -> Path:
@@ -88,7 +93,7 @@ class QueryLayout:
     @property
     def staged(self) -> QueryLayout:
         """The same generation while the copy of an adopted checkpoint is not yet in its place."""
-        return Staged(self.storage, self.query, self.generation)
+        return replace(self, checkpoint_ending=".adopted")
 
     @property
     def source_rename(self) -> Path:
@@ -103,49 +108,17 @@ class QueryLayout:
     @property
     def before_rewind(self) -> QueryLayout:
         """The same generation as it was before it was rewound."""
-        return BeforeRewind(self.storage, self.query, self.generation)
+        return replace(self, below="rewind")
 
     @property
     def after_rewind(self) -> QueryLayout:
         """The same generation as a rewind makes it, beside the one that it will replace."""
-        return AfterRewind(self.storage, self.query, self.generation)
+        return replace(self, below="rewind", ending=".new")
 
     @property
     def set_aside(self) -> QueryLayout:
         """The same generation once a reset has moved it out of the way."""
-        return SetAside(self.storage, self.query, self.generation)
-
-
-class SetAside(QueryLayout):
-    """The places of a generation that a reset has moved out of the way."""
-
-    @property
-    def home(self) -> Path:
-        return self.storage / "queries" / self.query / "reset" / f"g{self.generation}"
-
-
-class BeforeRewind(QueryLayout):
-    """The places of a generation that a rewind has moved out of the way."""
-
-    @property
-    def home(self) -> Path:
-        return self.storage / "queries" / self.query / "rewind" / f"g{self.generation}"
-
-
-class AfterRewind(QueryLayout):
-    """The places of a generation that a rewind makes ready."""
-
-    @property
-    def home(self) -> Path:
-        return self.storage / "queries" / self.query / "rewind" / f"g{self.generation}.new"
-
-
-class Staged(QueryLayout):
-    """The places of a generation whose checkpoint is made ready beside them."""
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.home / "checkpoint.adopted"
+        return replace(self, below="reset")
 
 
 def rebuild_storage(storage: Path, query: str) -> Path:

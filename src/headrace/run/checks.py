@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.build.plan_builder import build, registered_tables
 from headrace.check.analysed import analysed, noteworthy
@@ -70,6 +70,9 @@ def check(
     )
 
 
+_Found = TypeVar("_Found", Asked, Changed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What was read off the plan of a query that is not refused."""
@@ -124,14 +127,15 @@ def _analysed(
             finally:
                 _set_back(spark, seen)
             executed = frozenset(seen.executed)
-            asked = _asked(project, query, executed)
+            asked = _of_functions(project, query, lambda function: asked_by(function, is_users, executed))
             facts = plan_facts(frame)
             findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
             if not _refused(iter(findings)):
                 states, notes = noteworthy(query, frame, facts)
                 findings += _capacity(query, spark, facts, held.get(query.name))
                 findings += (*notes, *asked_by_functions(query, asked), *side_effects(query, seen, asked))
-                findings += driver_variables(query, _changed(project, query, executed))
+                changed = _of_functions(project, query, lambda function: changed_by(function, is_users, executed))
+                findings += driver_variables(query, changed)
                 findings += of_sink(project, query, frame, connect=connect)
     except HeadraceError as error:
         yield from error.findings
@@ -152,21 +156,14 @@ def _analysed(
     yield from findings
 
 
-def _asked(project: Project, query: Query, executed: frozenset[CodeType]) -> tuple[Asked, ...]:
-    """What the Python functions of a query, and of the views that it reads, ask of clocks and the like."""
-    found = [each for function in _functions(project, query) for each in asked_by(function, is_users, executed)]
+def _of_functions(
+    project: Project, query: Query, look: Callable[[Callable[..., Any]], Iterable[_Found]]
+) -> tuple[_Found, ...]:
+    """What `look` finds in the Python functions of a query, and of the views that it reads, each once."""
+    views = (thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View))
+    functions = [each.function for each in chain([query.transform], views) if isinstance(each, PythonTransform)]
+    found = (each for function in functions for each in look(function))
     return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
-
-
-def _changed(project: Project, query: Query, executed: frozenset[CodeType]) -> tuple[Changed, ...]:
-    """What of the driver the functions for rows of a query, and of the views that it reads, change."""
-    found = [each for function in _functions(project, query) for each in changed_by(function, is_users, executed)]
-    return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
-
-
-def _functions(project: Project, query: Query) -> list[Callable[..., Any]]:
-    views = [thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View)]
-    return [each.function for each in (query.transform, *views) if isinstance(each, PythonTransform)]
 
 
 def _shown(where: Where) -> Where:

@@ -207,8 +207,7 @@ def planned(request: Request, home: Home) -> Planned:
         require_planned(project, query, home)
     _require_sources(request)
     request.begin("making its plan")
-    if findings := list(cores(project, query, spark)):
-        raise CheckFailed(findings)
+    _require_sound(cores(project, query, spark))
     register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
     versions, told = _versions(request, tables)
@@ -217,7 +216,8 @@ def planned(request: Request, home: Home) -> Planned:
     given = {**tables.frames(versions), **counters.counting.handles}
     frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), given)
     facts = plan_facts(frame)
-    noted = _checked(project, query, frame, facts)
+    noted = tuple(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+    _require_sound(noted)
     revision = present(project, query, frame, home, streams) if home.lasting else None
     changes: tuple[Finding, ...] = ()
     if revision is not None:
@@ -366,14 +366,6 @@ def reader(spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame])
         return streams[source.name]
 
     return stream
-
-
-def _checked(project: Project, query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[Finding, ...]:
-    findings = tuple(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise CheckFailed(errors)
-    return findings
 
 
 def fingerprint(frame: DataFrame, query: Query) -> str:

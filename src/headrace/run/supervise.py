@@ -193,7 +193,8 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
         observers.add(Otlp(metrics, observers.report))
     if settings is None:
         return
-    require("starlette", "uvicorn")
+    for module in ("starlette", "uvicorn"):
+        require(module)
     from headrace.observe.metrics_server import metrics_served
 
     port = stack.enter_context(metrics_served(settings, board, metrics))

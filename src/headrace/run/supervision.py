@@ -78,7 +78,6 @@ class Supervision:
         self.account = Account(project, spark, self.notes, reporter)
         self.vitals = Vitals(spark, self.account, self.notes)
         self.listener = Listener(spark)
-        self.starts = Starts(spark, self.listener.wake)
         self.watching = Watching(self.listener, self.account.progressed, self.states.worked)
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
         self.stopping = Stopping(request, self.states, reporter)
@@ -107,7 +106,6 @@ class Supervision:
             # Only what cuts a run off leaves a start here: one that waits in its sink may hang there for ever.
             if self.start is not None and self.start.attempt.give_up():
                 self._give_up(self.start)
-            self.starts.close()
             if self.start is not None:
                 self._begun(self.start)
             for watched in self.watching:
@@ -166,7 +164,9 @@ class Supervision:
             lock=lock,
             committed=last_committed(layout.checkpoint),
             attempt=attempt,
-            begun=self.starts.submit(lambda: self._bring_up(query, None, trigger, attempt=attempt)),
+            begun=_in_thread(
+                self.spark, lambda: self._bring_up(query, None, trigger, attempt=attempt), self.listener.wake
+            ),
         )
 
     def _kept_in(self, query: Query) -> QueryLayout:
@@ -179,7 +179,6 @@ class Supervision:
         """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
         self.start = None
         self.watching.end_start(heard=False)
-        self.starts.give_up()
         lock = start.lock
         if lock is not None:
             start.begun.add_done_callback(lambda _: lock.release())
@@ -384,45 +383,27 @@ class StartingQuery:
     attempt: Attempt
 
 
-class Starts:
-    """A thread for each start, with the session and the local properties of the caller's thread."""
+def _in_thread(spark: SparkSession, start: Callable[[], Begun], wake: Callable[[], None]) -> Future[Begun]:
+    """Begin a start in a thread with the session and the local properties of this one; `wake` is called at its end."""
+    from pyspark.util import inheritable_thread_target
 
-    def __init__(self, spark: SparkSession, wake: Callable[[], None]) -> None:
-        self._spark = spark
-        self._wake = wake
-        self._last: Future[Begun] | None = None
+    def with_session() -> Begun:
+        activate(spark)
+        return start()
 
-    def submit(self, start: Callable[[], Begun]) -> Future[Begun]:
-        """Begin a start; `wake` is called when it has come to its end."""
-        from pyspark.util import inheritable_thread_target
+    future: Future[Begun] = Future()
+    future.add_done_callback(lambda _: wake())
+    target = inheritable_thread_target(spark)(with_session)
 
-        def with_session() -> Begun:
-            activate(self._spark)
-            return start()
+    def run() -> None:
+        try:
+            future.set_result(target())
+        except BaseException as error:
+            future.set_exception(error)
 
-        future: Future[Begun] = Future()
-        future.add_done_callback(lambda _: self._wake())
-        target = inheritable_thread_target(self._spark)(with_session)
-
-        def run() -> None:
-            try:
-                future.set_result(target())
-            except BaseException as error:
-                future.set_exception(error)
-
-        # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
-        threading.Thread(target=run, name="headrace-start", daemon=True).start()
-        self._last = future
-        return future
-
-    def give_up(self) -> None:
-        """Wait no more for the last start."""
-        self._last = None
-
-    def close(self) -> None:
-        """Wait for a start that has begun and was not given up."""
-        if self._last is not None:
-            self._last.exception()
+    # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
+    threading.Thread(target=run, name="headrace-start", daemon=True).start()
+    return future
 
 
 def _brought_up(request: Request, tables: Tables | None) -> Begun:
