@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 _SECONDS = {
     "millisecond": 0.001,
@@ -75,6 +76,11 @@ class Duration:
 
     def __str__(self) -> str:
         return self.text
+
+
+def instant(seconds: float) -> datetime:
+    """The moment, in UTC, so many seconds after 1970 began."""
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _why(rest: str) -> str:

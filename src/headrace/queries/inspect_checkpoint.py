@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ from headrace.queries.layout import QueryLayout, generations_set_aside, layout_o
 from headrace.queries.manifest import forms, written_async
 from headrace.queries.rename_record import unfinished, unfinished_sources
 from headrace.storage.remote import RemotePath
+from headrace.units import instant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +302,9 @@ def stored_status(project: Project, query: Query) -> StoredStatus:
             planned=checkpoint.last_batch,
             committed=committed,
             committed_at=None if committed is None else _modified(checkpoint, committed),
-            watermark=None if commit is None or commit.next_watermark_ms <= 0 else _instant(commit.next_watermark_ms),
+            watermark=None
+            if commit is None or commit.next_watermark_ms <= 0
+            else instant(commit.next_watermark_ms / 1000),
         )
     except CheckpointError as error:
         return StoredStatus(query=query.name, generation=layout.generation, driver=driver, fault=error.findings[0])
@@ -309,10 +312,6 @@ def stored_status(project: Project, query: Query) -> StoredStatus:
 
 def _modified(checkpoint: Checkpoint, batch: int) -> datetime | None:
     try:
-        return _instant(int((checkpoint.root / "commits" / str(batch)).stat().st_mtime * 1000))
+        return instant((checkpoint.root / "commits" / str(batch)).stat().st_mtime)
     except FileNotFoundError:
         return None
-
-
-def _instant(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.checkpoint import Checkpoint
@@ -23,6 +22,7 @@ from headrace.spark.messages.refusals import is_from_spark
 from headrace.spark.plans.plan_text import plan_text, reads_all
 from headrace.spark.stream.work import batch_work, task_failures, task_skew
 from headrace.storage.durable import replace_file
+from headrace.units import instant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -283,12 +283,12 @@ def missed_records(
             query=running.query.name,
             run_id=str(running.handle.runId),
             batch=batch,
-            at=_instant(entry.timestamp_ms),
+            at=instant(entry.timestamp_ms / 1000),
             rows=sum(count for count, _ in rows.values()),
             input_rate=0.0,
             processed_rate=0.0,
             duration_ms=0,
-            watermark=_instant(entry.watermark_ms) if entry.watermark_ms else None,
+            watermark=instant(entry.watermark_ms / 1000) if entry.watermark_ms else None,
             sources=tuple(
                 SourceProgress(
                     name=name, rows=rows[name][0], quarantined=rows[name][1], start=share.start, end=share.end
@@ -356,7 +356,3 @@ def _corrected(record: BatchRecord, counts: Counts) -> BatchRecord:
         processed_rate=total / seconds if seconds else 0.0,
         sources=sources,
     )
-
-
-def _instant(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)

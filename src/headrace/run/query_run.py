@@ -27,7 +27,6 @@ from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout
 from headrace.registry import known_failures
 from headrace.run.counters import Counters
-from headrace.run.refresh import Refresher
 from headrace.run.source_health import QuarantineFiles, SourceHealth
 from headrace.spark.messages.failures import failure_of, is_of_another_driver
 from headrace.spark.stream.foreach_batch import Halt
@@ -247,7 +246,6 @@ class QueryRun:
     looked_at: float = 0.0
     finishing: bool = False
     stop_gracefully: Halt | None = None
-    refresher: Refresher | None = None
     recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
     warnings: frozenset[tuple[str, str]] = frozenset()
     retries_counted: int = 0

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _nobody(step: str) -> None:
-    """Tell nobody."""
+def _ignore(step: str) -> None:
+    """Of a step that nobody wants to hear."""
 
 
 def brought_along(project: Project, query: Query, spark: SparkSession, *, anew: bool = False) -> tuple[Finding, ...]:
@@ -70,7 +70,7 @@ def take_over(
     query: Query,
     spark: SparkSession,
     *,
-    reached: Callable[[str], None] = _nobody,
+    reached: Callable[[str], None] = _ignore,
     locked: frozenset[str] = frozenset(),
     anew: bool = False,
 ) -> tuple[Finding, ...]:
@@ -102,7 +102,7 @@ def move(
     found: Rename,
     session: Callable[[], SparkSession],
     *,
-    reached: Callable[[str], None] = _nobody,
+    reached: Callable[[str], None] = _ignore,
 ) -> Iterator[Finding]:
     """The steps of a rename, each of which may be done again; nobody runs the query under either name."""
     storage, former = project.storage, found.former
@@ -288,7 +288,7 @@ def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
     )
 
 
-def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = _nobody) -> None:
+def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = _ignore) -> None:
     """The steps, each of which may be done again; names: the new one by the old one."""
     root = layout.checkpoint
     with writing_to(layout.home):

@@ -16,6 +16,7 @@ from headrace.model.trigger import Restart
 from headrace.observe.board import Board, LiveStart, Order, RunResult
 from headrace.queries.blame import with_command
 from headrace.run.batch_records import Account, Notes
+from headrace.run.fresh_tables import FreshTables
 from headrace.run.query_run import QueryRun, Watching, last_committed
 
 
@@ -178,9 +179,17 @@ class Outcomes:
     lost: why the run ends, if it does so by itself; what it ends has failed by that, and was not stopped.
     """
 
-    def __init__(self, project: Project, notes: Notes, account: Account, watching: Watching, states: States) -> None:
+    def __init__(
+        self,
+        project: Project,
+        notes: Notes,
+        account: Account,
+        watching: Watching,
+        states: States,
+        tables: FreshTables,
+    ) -> None:
         self._project, self._notes, self._account = project, notes, account
-        self._watching, self._states = watching, states
+        self._watching, self._states, self._tables = watching, states, tables
         self.lost: Finding | None = None
 
     def given_up(self, query: Query) -> None:
@@ -203,8 +212,7 @@ class Outcomes:
         for last in watched.source_health.last():
             self._notes.tell(last)
         watched.running.clean_up()
-        if watched.refresher is not None:
-            watched.refresher.stop()
+        self._tables.stop(watched)
         self._watching.remove(watched)
         supervised = self._states[watched.query.name]
         supervised.batches, supervised.rows = supervised.batches + watched.batches, supervised.rows + watched.rows

@@ -81,7 +81,7 @@ class Supervision:
         self.watching = Watching(self.listener, self.account.progressed, self.states.worked)
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
         self.stopping = Stopping(request, self.states, reporter)
-        self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states)
+        self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
         self.desk = OrderDesk(orders, self.watching, self.states, stopped=self.outcomes.given_up)
@@ -292,8 +292,8 @@ class Supervision:
                 self._ended(watched)
                 continue
             self.tables.look(watched)
-            if watched.refresher is not None:
-                self.board.refreshed_at[watched.query.name] = watched.refresher.refreshed_at
+            if refreshed_at := self.tables.refreshed_at(watched):
+                self.board.refreshed_at[watched.query.name] = refreshed_at
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health, watched.query.name)
                 self.account.warned(watched, [health])

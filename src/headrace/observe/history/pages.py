@@ -9,11 +9,12 @@ import json
 import re
 import sqlite3
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from headrace.contract import BatchRecord
 from headrace.observe.history.store import History
+from headrace.units import instant
 
 SCANNED = 20_000
 """A search looks at so many batches at most, and says where it stopped."""
@@ -227,4 +228,4 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _text(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat()
+    return None if seconds is None else instant(seconds).isoformat()

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from headrace.checkpoint.sources import source_of
@@ -16,6 +16,7 @@ from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding
 from headrace.queries.processes import birth
+from headrace.units import instant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +115,8 @@ class Minute:
         mark = row["watermark"]
         return cls(
             **facts,
-            at=datetime.fromtimestamp(row["minute"] * 60, tz=timezone.utc),
-            watermark=None if mark is None else datetime.fromtimestamp(mark, tz=timezone.utc),
+            at=instant(row["minute"] * 60),
+            watermark=None if mark is None else instant(mark),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -200,8 +201,8 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         error_pid=None if error is None else run["pid"] if now.cause else error_pid,
         fenced=fenced,
         verdict=json.loads(verdict[0]) if verdict else None,
-        started=_instant(run["started"]),
-        last_seen=_instant(max(run["seen"], kept["seen"] if kept else 0.0)),
+        started=instant(run["started"]),
+        last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
     )
 
@@ -247,21 +248,17 @@ def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
         return state_of(kept)
     assert run is not None, "a query is known by its run or by its state"
     cause = _error_of(run["error"])[0] if run["state"] == "failed" else None
-    since = _instant(run["ended"] or run["started"])
+    since = instant(run["ended"] or run["started"])
     return _or_killed(QueryState(query=query, state=run["state"], since=since, cause=cause), run)
 
 
 def _or_killed(state: QueryState, process: Row) -> QueryState:
     if state.has_ended or is_alive(process):
         return state
-    return replace(state, state="killed", since=_instant(process["seen"]), next_attempt=None, healthy=False)
+    return replace(state, state="killed", since=instant(process["seen"]), next_attempt=None, healthy=False)
 
 
 def _not_begun(kept: Row) -> dict[str, Any]:
     """What stands for the run of a query that has not begun one."""
     named = {"mode": "", "trigger_text": "", "sink": "", "error": None, "ended": None}
     return {"id": 0, "generation": 1, "pid": kept["pid"], "started": kept["seen"], "seen": kept["seen"], **named}
-
-
-def _instant(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, tz=timezone.utc)

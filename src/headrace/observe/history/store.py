@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +22,7 @@ from headrace.observe.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, c
 from headrace.observe.history.status import Event, Minute, QueryStatus, is_alive, state_of, status_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
+from headrace.units import instant
 
 BATCHES_KEPT = 10_000
 RUNS_KEPT = 1_000
@@ -211,7 +212,7 @@ class History:
         return [
             Event(
                 id=row["id"],
-                at=datetime.fromtimestamp(row["at"], tz=timezone.utc),
+                at=instant(row["at"]),
                 query=row["query"],
                 run=row["run"],
                 kind=row["kind"],
