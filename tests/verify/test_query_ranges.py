@@ -100,10 +100,11 @@ THEN: list[list[Row]] = [[("12:03", "d", 1.0)], [("12:04", "e", 3.0)]]
 def changed(
     spark: SparkSession, home: Path, before: Any, after: Any, *, first: list[list[Row]] = FIRST, **more: Any
 ) -> Scene:
-    """The query ran over the first batches under a Headrace that refuses no change, was changed, and ran on."""
+    """The query ran over the first batches, in a form that could not be read, was changed, and ran on."""
     made = scene(spark, home, first, before, delay=None, **more)
     lines = [json.loads(line) for line in made.layout.manifest.read_text().splitlines()]
-    made.layout.manifest.write_text("".join(json.dumps({**line, "form": None}) + "\n" for line in lines))
+    unread = QueryForm(unreadable="as this test wants it").as_dict()
+    made.layout.manifest.write_text("".join(json.dumps({**line, "form": unread}) + "\n" for line in lines))
     query = made.project.queries["q"]
     write(home / "landing", THEN)
     query = replace(query, transform=PythonTransform(function=after, inputs=("events",)))
