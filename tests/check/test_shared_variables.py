@@ -45,7 +45,7 @@ FAULTS = {
     "a broadcast that is refreshed too often": (
         "@hr.broadcast(refresh='100 milliseconds')\ndef b(): pass",
         "",
-        ["HR256", "HR290"],
+        ["HR113", "HR256"],
     ),
 }
 

@@ -52,7 +52,7 @@ FAULTS = {
     ),
     "the name of another's further use": (
         BASE.replace("queries:", "  events__2: {rate: {}}\nqueries:"),
-        [("HR295", 3, "error"), ("HR256", 3, "note")],
+        [("HR254", 3, "error"), ("HR256", 3, "note")],
     ),
     "a mode": (BASE + "    mode: complete\n", [("HR255", 4, "error")]),
     "an unused source": (BASE.replace("queries:", "  more: {rate: {}}\nqueries:"), [("HR256", 3, "note")]),

@@ -71,6 +71,8 @@ ASKED = {
     "another function": ("def f(x): return partial(stamped)()", ["time.time"]),
     "a method": ("def f(x): return Follow().handle(x)", ["uuid.uuid4"]),
     "what a decorator wraps": ("@marked\ndef g(x): return time.time_ns()\ndef f(x): return g(x)", ["time.time_ns"]),
+    "in a comprehension": ("def f(x): return [time.time() for _ in x]", ["time.time"]),
+    "a parameter of the name": ("def f(random): return random.random()", []),
     "a closure": (
         "def outer():\n    clock = time.time\n    def g(x): return clock()\n    return g\nf = outer()",
         ["time.time"],
@@ -121,6 +123,7 @@ SIDE_EFFECTS: dict[str, tuple[str, str, str]] = {
 def test_what_a_build_does_to_the_driver_is_found(tmp_path: Path, body: str, code: str, what: str) -> None:
     [(told, said)] = built(tmp_path, body)
     assert (told, what in said) == (code, True)
+    assert ("each such start is refused" in said) is (code == "HR644"), "a value that stays makes it another query"
 
 
 def test_what_runs_later_and_what_changes_nothing_is_no_side_effect(tmp_path: Path) -> None:

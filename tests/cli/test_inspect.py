@@ -215,4 +215,4 @@ def test_a_batch_that_is_not_known_is_said_so(
     root = request.getfixturevalue("two_sources") if asked else write_project(tmp_path / "p", BODY)
     assert main(["inspect", *command, "-C", str(root), "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert (finding["code"], ("0 to 3" if asked else "no batch yet") in finding["what"]) == ("HR585", True)
+    assert (finding["code"], ("0 to 3" if asked else "no batch yet") in finding["what"]) == ("HR588", True)

@@ -139,7 +139,7 @@ def test_a_run_that_is_to_end_is_refused_a_timeout_by_the_clock(tmp_path: Path, 
     assert [finding for finding in check(load(root), spark=spark).findings if finding.severity == "error"] == []
     (outcome,) = run(load(root), spark=spark, trigger=AvailableNow()).outcomes
     assert outcome.finding is not None
-    assert (outcome.finding.code, outcome.batches) == ("HR288", 0)
+    assert (outcome.finding.code, outcome.batches) == ("HR261", 0)
 
 
 @pytest.mark.capability("STATEFUL-04")

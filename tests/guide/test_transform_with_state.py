@@ -208,7 +208,7 @@ REFUSED = {
     "complete mode": ("update", "None", "complete", "every('1 second')", "", "HR227"),
     "event time without a watermark": ("update", "EventTime", "update", "every('1 second')", "", "HR221"),
     "the HDFS store": ("update", "None", "update", "available_now", "state_store: {provider: hdfs}", "HR283"),
-    "the clock in a run that is to end": ("update", "ProcessingTime", "update", "available_now", "", "HR288"),
+    "the clock in a run that is to end": ("update", "ProcessingTime", "update", "available_now", "", "HR261"),
 }
 
 

@@ -149,7 +149,7 @@ WINDOW = 'words.groupBy(F.window("{column}", "10 minutes"), "word").count().sele
 LATER = 'words.groupBy("time", "word").count().withWatermark("time", "10 minutes")'
 CONDITIONS = {
     "all are met": (ON_TIME, WINDOW.format(column="time"), "update", None, None, "", 1),
-    "complete mode": (ON_TIME, WINDOW.format(column="time"), "complete", "HR270", "note", "watermark on 'time'", 3),
+    "complete mode": (ON_TIME, WINDOW.format(column="time"), "complete", "HR271", "note", "watermark on 'time'", 3),
     "no event time": (ON_TIME, 'words.groupBy("word").count()', "update", "HR271", "note", "neither by 'time'", 3),
     "hidden in an expression": (
         ON_TIME,
@@ -164,13 +164,13 @@ CONDITIONS = {
         ON_TIME,
         'words.groupBy("seen", "word").count()',
         "update",
-        "HR272",
+        "HR271",
         "warning",
         "time 'seen'",
         3,
     ),
-    "a window of another": (ON_TIME, WINDOW.format(column="seen"), "update", "HR272", "warning", "time 'seen'", 3),
-    "after the aggregation": (BARE, LATER, "update", "HR273", "warning", "on 'time' after its aggregation", 3),
+    "a window of another": (ON_TIME, WINDOW.format(column="seen"), "update", "HR271", "warning", "time 'seen'", 3),
+    "after the aggregation": (BARE, LATER, "update", "HR271", "warning", "on 'time' after its aggregation", 3),
     "no watermark at all": (BARE, 'words.groupBy("word").count()', "update", "HR240", "note", "indefinitely", 3),
 }
 

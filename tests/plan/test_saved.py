@@ -61,7 +61,7 @@ def test_it_holds_until_something_else_is_found(tmp_path: Path, later: Judgement
         return
     with pytest.raises(CheckpointError, match=said) as raised:
         saved.require([later])
-    assert [finding.code for finding in raised.value.findings] == ["HR662"]
+    assert [finding.code for finding in raised.value.findings] == ["HR660"]
 
 
 def _edited(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
@@ -96,9 +96,9 @@ def test_another_file_is_no_plan(tmp_path: Path, edit: Callable[[str], str]) -> 
 def test_a_plan_of_another_project_or_of_a_query_that_is_gone_is_refused(tmp_path: Path) -> None:
     project = _project(tmp_path / "p")
     save(tmp_path / "a.plan", project, "id", [FOUND])
-    with pytest.raises(HeadraceError, match="HR661"):
+    with pytest.raises(HeadraceError, match="HR660"):
         hr.apply(project, tmp_path / "a.plan")
-    with pytest.raises(HeadraceError, match=r"HR662.*no longer declared"):
+    with pytest.raises(HeadraceError, match=r"HR660.*no longer declared"):
         read(tmp_path / "a.plan").require_project(replace(project, queries={}), "id")
     with pytest.raises(HeadraceError, match=r"HR660.*No such file"):
         read(tmp_path / "b.plan")
@@ -120,11 +120,11 @@ def test_a_stricter_filter_is_accepted_as_planned_and_no_other_one(tmp_path: Pat
     found = hr.plan(project, spark=spark, save=plan)
     assert [each.verdict for each in found] == ["forward"]
     land(root, 1, [{"name": "b", "amount": 8}, {"name": "c", "amount": 4}])
-    with pytest.raises(CheckpointError, match=r"HR662.*written otherwise"):
+    with pytest.raises(CheckpointError, match=r"HR660.*written otherwise"):
         hr.apply(written(6), plan, spark=spark)
     assert rows(root / "out.db", "SELECT name FROM cheap") == [("a",)]
     assert hr.apply(written(5), plan, spark=spark).exit_code == 0
     assert rows(root / "out.db", "SELECT name FROM cheap ORDER BY name") == [("a",), ("c",)]
     # What the plan was made of has run by now: it is spent.
-    with pytest.raises(CheckpointError, match=r"HR662.*another form of it has run"):
+    with pytest.raises(CheckpointError, match=r"HR660.*another form of it has run"):
         hr.apply(written(5), plan, spark=spark)

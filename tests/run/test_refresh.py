@@ -339,8 +339,8 @@ def test_a_driver_that_has_a_successor_does_not_fence_it_off_by_a_refresh(tmp_pa
 
 
 UNFIT = {
-    "HR290": ('"1 second"', '"900 ms"', "the least is 1 second"),
-    "HR291": ("hr.available_now", "hr.real_time('5 seconds')", "makes no batches for it to change between"),
+    "HR113": ('"1 second"', '"900 ms"', "the least is 1 second"),
+    "HR292": ("hr.available_now", "hr.real_time('5 seconds')", "makes no batches for it to change between"),
     "HR292, a sink": ("hr.sink.files('out'), trigger=hr.available_now", "hr.sink.console()", "keeps nothing"),
     "HR292, a source": ("hr.available_now", "hr.every('1 second')", "the source 'events' cannot resume"),
 }
@@ -390,5 +390,5 @@ def test_in_a_session_of_ones_own_a_refreshed_table_is_refused_unless_the_run_en
     assert project.tables["prices"].refresh == Duration("1 second", 1.0)
     with pytest.raises(CheckFailed) as refused:
         start_query(project, project.queries["bills"], spark, trigger=Every(Duration.parse("1 second")))
-    assert [each.code for each in refused.value.findings] == ["HR294"]
+    assert [each.code for each in refused.value.findings] == ["HR292"]
     start_query(project, project.queries["bills"], spark).awaitTermination(60)

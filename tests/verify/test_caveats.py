@@ -76,11 +76,11 @@ CLOSED: list[list[Row]] = [
     for time, who in (("12:05", "a"), ("12:30", "b"), ("12:31", "b"), ("12:12", "a"), ("13:30", "b"), ("13:31", "b"))
 ]
 CASES = [
-    Case(code="HR707", function=sessions, mode="append", delay="10 minutes", batches=CLOSED),
-    Case(code="HR708", function=first_value, mode="append", batches=TWO, spoil=change),
+    Case(code="HR706", function=sessions, mode="append", delay="10 minutes", batches=CLOSED),
+    Case(code="HR641", function=first_value, mode="append", batches=TWO, spoil=change),
     Case(code="HR709", function=windowed, mode="update", key=("who",), delay="10 minutes", batches=TWO),
     Case(code="HR710", function=another_for_a_batch, mode="update", key=("who",), batches=TWO),
-    Case(code="HR717", function=largest, mode="complete", batches=TIES, spoil=change),
+    Case(code="HR641", function=largest, mode="complete", batches=TIES, spoil=change),
 ]
 
 

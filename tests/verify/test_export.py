@@ -107,7 +107,7 @@ def test_a_directory_that_will_not_do_is_refused(spark: SparkSession, tmp_path: 
     root = late_project.write_project(tmp_path / "p")
     project = run(root, "updated", spark)
     (tmp_path / "file").write_text("")
-    for to, code in ((root / "landing" / "late", "HR695"), (tmp_path / "file" / "out", "HR694")):
+    for to, code in ((root / "landing" / "late", "HR663"), (tmp_path / "file" / "out", "HR663")):
         with pytest.raises(HeadraceError) as refused:
             late(project, "updated", export=to, spark=spark)
         assert [(finding.code, bool(finding.fix)) for finding in refused.value.findings] == [(code, True)]

@@ -165,7 +165,7 @@ def test_rows_that_cannot_be_traced_to_their_batch_are_not_counted_in_silence(
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     made = scene(spark, tmp_path, LATE_LAST, through_python, mode="update", key=("time", "who"))
     found = late(made.project, "q", spark=spark)
-    assert [(finding.code, finding.severity) for finding in found.findings] == [("HR718", "error")]
+    assert [(finding.code, finding.severity) for finding in found.findings] == [("HR706", "error")]
     assert (found.count, found.exit_code) == (0, 1)
     assert "pass through MapInPandas" in found.sentence
 

@@ -131,13 +131,13 @@ def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_pa
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, verdict.missing + verdict.unexpected + 2 * verdict.different) == ("mismatch", 2)
     unsure = verify(project, "late_join", spark=spark)
-    assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR566"])
+    assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR706"])
 
     layout = QueryLayout(project.storage, "joined")
     first = layout.table_record.read_text().splitlines()[0]
     layout.table_record.write_text(layout.table_record.read_text().replace(first + "\n", first[:20] + "\n"))
     unknown = verify(project, "joined", spark=spark)
-    assert (unknown.state, [each.code for each in unknown.findings]) == ("undecided", ["HR565"])
+    assert (unknown.state, [each.code for each in unknown.findings]) == ("undecided", ["HR706"])
     assert "up to 1" in unknown.findings[0].what
     layout.table_record.write_text(first + "\n" + layout.table_record.read_text())
     shutil.rmtree(layout.tables / "prices" / "1")

@@ -150,7 +150,7 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
 def _endless(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     if facts.by_clock and isinstance(query.trigger, AvailableNow):
         yield Finding(
-            code="HR288",
+            code="HR261",
             what=f"query '{query.name}' has timeouts by the clock, for which Spark makes batches without data, so that "
             "with the trigger available-now it would never end",
             fix="use an interval, as every('10 seconds'), or timeouts by event time",
@@ -195,36 +195,38 @@ def _allowed(operation: Operation, query: Query, *, calls_distinct: bool) -> boo
 
 def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:
     """What is wrong with the stateful processors of `query`, whose state `provider` would keep."""
-    whose = f"query '{query.name}': transformWithState"
     for processor in facts.processors:
-        if processor.mode.lower() != query.mode and query.mode != "complete":
-            yield Finding(
-                code="HR227",
-                what=f"{whose} gives its rows in {processor.mode.lower()} mode, and the query's mode is {query.mode}",
-                fix="give both the same mode",
-                where=query.where,
-            )
-        if processor.time == "EventTime" and not processor.has_watermark:
-            yield Finding(
-                code="HR221",
-                what=f"{whose} goes by event time, and no watermark says how far that is",
-                fix="give the source a watermark, and keep its column in what is grouped",
-                where=query.where,
-            )
-        if processor.begins_with_stream:
-            yield Finding(
-                code="HR284",
-                what=f"{whose} takes its initial state from a stream",
-                fix="take it from a table of the project",
-                where=query.where,
-            )
-        if provider != PROVIDERS["rocksdb"]:
-            yield Finding(
-                code="HR283",
-                what=f"{whose} keeps several states for a key, which RocksDB alone can",
-                fix="write state_store: {provider: rocksdb} for this target, or leave the provider out",
-                where=query.where,
-            )
+        mode = processor.mode.lower()
+        faults = [
+            (
+                "HR227",
+                mode != query.mode and query.mode != "complete",
+                f"gives its rows in {mode} mode, and the query's mode is {query.mode}",
+                "give both the same mode",
+            ),
+            (
+                "HR221",
+                processor.time == "EventTime" and not processor.has_watermark,
+                "goes by event time, and no watermark says how far that is",
+                "give the source a watermark, and keep its column in what is grouped",
+            ),
+            (
+                "HR284",
+                processor.begins_with_stream,
+                "takes its initial state from a stream",
+                "take it from a table of the project",
+            ),
+            (
+                "HR283",
+                provider != PROVIDERS["rocksdb"],
+                "keeps several states for a key, which RocksDB alone can",
+                "write state_store: {provider: rocksdb} for this target, or leave the provider out",
+            ),
+        ]
+        for code, is_wrong, what, fix in faults:
+            if is_wrong:
+                what = f"query '{query.name}': transformWithState {what}"
+                yield Finding(code=code, what=what, fix=fix, where=query.where)
 
 
 def lifetimes(query: Query, facts: PlanFacts, frame: DataFrame) -> Iterator[Finding]:
@@ -310,7 +312,7 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
         if on:
             yield _finding(
                 query,
-                "HR270",
+                "HR271",
                 what=f"runs in complete mode, which keeps every group, so the watermark on {on} cleans no state",
                 fix="use the mode update or append to let go of groups that the watermark has passed",
                 severity="note",
@@ -320,7 +322,7 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
     elif not on and aggregation.later:
         yield _finding(
             query,
-            "HR273",
+            "HR271",
             what=f"puts a watermark on '{aggregation.later[-1]}' after its aggregation, which cannot use it: {kept}",
             fix="put it on before: at the source's declaration, or by withWatermark in front of groupBy",
             severity="warning",
@@ -329,7 +331,7 @@ def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
         times = " and ".join(f"'{column}'" for column in aggregation.times)
         yield _finding(
             query,
-            "HR272",
+            "HR271",
             what=f"groups by the time {times}, and its watermark is on {on}: {kept}",
             fix=f"put the watermark on {times}, or group by {on} or a window of it",
             severity="warning",

@@ -13,17 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
-from headrace.check.user_functions import Asked, codes
+from headrace.check.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
 from headrace.errors import Finding, Where
 from headrace.model import Continuous, Project, Query, RealTime, SqlTransform
 
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CONTAINERS = (list, dict, set, bytearray, deque)
 _MAKERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
 _LITERALS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -60,7 +56,7 @@ def changed_by(
     for code, scope in codes(function, is_own) if executed else ():
         if code in executed or code is getattr(function, "__code__", None):
             continue
-        for node, file in _nodes(code):
+        for node, file in nodes(code):
             for name, line in _changes(node, file, scope, in_driver, code.co_filename):
                 where = Where(file=code.co_filename, line=line)
                 found.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
@@ -81,67 +77,25 @@ def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Findi
         )
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file's functions by line and name, and what each stands in."""
-
-    functions: Mapping[tuple[int, str], tuple[Function, ...]]
-    around: Mapping[ast.AST, Function]
-
-
-@lru_cache(maxsize=64)
-def _file(path: str, changed: float) -> _File:
-    """The functions of a file as it was at the time `changed`."""
-    functions: dict[tuple[int, str], tuple[Function, ...]] = {}
-    around: dict[ast.AST, Function] = {}
-
-    def walk(node: ast.AST, function: Function | None) -> None:
-        for child in ast.iter_child_nodes(node):
-            if function is not None:
-                around[child] = function
-            if isinstance(child, _FUNCTIONS):
-                functions[_place(child)] = (*functions.get(_place(child), ()), child)
-            walk(child, child if isinstance(child, _FUNCTIONS) else function)
-
-    walk(ast.parse(Path(path).read_bytes()), None)
-    return _File(functions, around)
-
-
-def _nodes(code: CodeType) -> Iterator[tuple[Function, _File]]:
-    """The source of a code; several lambdas of one line cannot be told apart."""
-    try:
-        path = Path(code.co_filename)
-        file = _file(str(path), path.stat().st_mtime)
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in file.functions.get((code.co_firstlineno, code.co_name), ()):
-        yield node, file
-
-
 def _key(code: CodeType) -> tuple[str, int, str]:
     return code.co_filename, code.co_firstlineno, code.co_name
 
 
-def _place(node: Function) -> tuple[int, str]:
-    if isinstance(node, ast.Lambda):
-        return node.lineno, "<lambda>"
-    return min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name
-
-
 def _changes(
-    node: Function, file: _File, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]], path: str
+    node: Function, file: SourceFile, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]], path: str
 ) -> Iterator[tuple[str, int]]:
     """The driver's variables that a function itself changes, each with its line."""
-    inside = _bound(node)
-    elsewhere = {name for each in _own(node) if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names}
+    inside = bound_names(node)
+    own = list(own_nodes(node))
+    elsewhere = {name for each in own if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names}
 
     def is_drivers(name: str) -> bool:
         if name in inside:
             return False
         owner = _owner(name, node, file)
-        return owner is None or (path, *_place(owner)) in in_driver
+        return owner is None or (path, *place_of(owner)) in in_driver
 
-    for each in _own(node):
+    for each in own:
         if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del)):
             if each.id in elsewhere and is_drivers(each.id):
                 yield each.id, each.lineno
@@ -155,39 +109,10 @@ def _changes(
                 yield held.id, each.lineno
 
 
-def _own(node: Function) -> Iterator[ast.AST]:
-    """What stands in a function, but for functions and classes inside it."""
-    waiting: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if not isinstance(each, (*_FUNCTIONS, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(each)
-
-
-def _bound(node: Function) -> set[str]:
-    """The names of a function's own variables."""
-    given = node.args
-    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-    found, elsewhere = {each.arg for each in arguments}, set[str]()
-    for each in _own(node):
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            found.add(each.id)
-        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(each.name)
-        elif isinstance(each, ast.alias):
-            found.add((each.asname or each.name).split(".")[0])
-        elif isinstance(each, ast.ExceptHandler) and each.name:
-            found.add(each.name)
-        elif isinstance(each, (ast.Global, ast.Nonlocal)):
-            elsewhere.update(each.names)
-    return found - elsewhere
-
-
-def _owner(name: str, node: Function, file: _File) -> Function | None:
+def _owner(name: str, node: Function, file: SourceFile) -> Function | None:
     """The function around `node` whose variable `name` is; None for one of the module."""
     around = file.around.get(node)
-    while around is not None and name not in _bound(around):
+    while around is not None and name not in bound_names(around):
         around = file.around.get(around)
     return around
 
@@ -199,12 +124,12 @@ def _root(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _is_container(name: str, node: Function, file: _File, scope: Mapping[str, Any]) -> bool:
+def _is_container(name: str, node: Function, file: SourceFile, scope: Mapping[str, Any]) -> bool:
     """Whether a variable holds something that such a method changes; a counter, say, has an `add` too."""
     owner = _owner(name, node, file)
     if owner is None:
         return isinstance(scope.get(name), _CONTAINERS)
-    for each in _own(owner):
+    for each in own_nodes(owner):
         if isinstance(each, (ast.Assign, ast.AnnAssign)):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):

@@ -163,7 +163,7 @@ def _names(project: Project) -> Iterator[Finding]:
             and source_of(thing.name) in project.sources
         ):
             yield Finding(
-                code="HR295",
+                code="HR254",
                 what=f"{whose} has the name of another use of the source '{source_of(thing.name)}'",
                 fix=f"rename it, for example to {thing.name.replace('__', '_')}",
                 where=thing.where,

@@ -36,17 +36,16 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
             where=query.where,
         )
         if query.mode == "complete":
-            yield _wrong_mode(query, "continuous", "append")
+            yield _unfit(query, "continuous and the output mode complete", "use the mode append")
     if isinstance(trigger, RealTime):
         yield from _connectors(project, query, "real_time")
         if query.mode != "update":
-            yield _wrong_mode(query, "real_time", "update")
+            yield _unfit(query, f"real_time and the output mode {query.mode}", "use the mode update")
         if trigger.interval.milliseconds < SHORTEST_REAL_TIME_MS:
-            yield Finding(
-                code="HR262",
-                what=f"query '{query.name}' has real-time batches of {trigger.interval}, below Spark's least of 5 s",
-                fix="write real_time('5 seconds') or longer: rows do not wait for the end of a batch",
-                where=query.where,
+            yield _unfit(
+                query,
+                f"real_time with batches of {trigger.interval}, below Spark's least of 5 s",
+                "write real_time('5 seconds') or longer: rows do not wait for the end of a batch",
             )
 
 
@@ -67,31 +66,16 @@ def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
 
 
 def _connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:
-    fix = "use the trigger every('1 second'), or another {}"
-    for source in project.sources_of(query):
-        if not getattr(source.connector.facts, word):
-            yield Finding(
-                code="HR261",
-                what=f"query '{query.name}' has the trigger {word}, which the source '{source.name}' does not take",
-                fix=fix.format("source"),
-                where=query.where,
-            )
-    if not getattr(query.sink.facts, word):
-        yield Finding(
-            code="HR261",
-            what=f"query '{query.name}' has the trigger {word}, which the sink {query.sink_kind} does not take",
-            fix=fix.format("sink"),
-            where=query.where,
-        )
+    ends = [("source", source.name, source.connector.facts) for source in project.sources_of(query)]
+    for kind, name, facts in (*ends, ("sink", query.sink_kind, query.sink.facts)):
+        if not getattr(facts, word):
+            shown = f"'{name}'" if kind == "source" else name
+            what = f"{word}, which the {kind} {shown} does not take"
+            yield _unfit(query, what, f"use the trigger every('1 second'), or another {kind}")
 
 
-def _wrong_mode(query: Query, word: str, mode: str) -> Finding:
-    return Finding(
-        code="HR262",
-        what=f"query '{query.name}' has the trigger {word} and the output mode {query.mode}",
-        fix=f"use the mode {mode}",
-        where=query.where,
-    )
+def _unfit(query: Query, what: str, fix: str) -> Finding:
+    return Finding(code="HR261", what=f"query '{query.name}' has the trigger {what}", fix=fix, where=query.where)
 
 
 def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
@@ -140,7 +124,7 @@ def intervals(project: Project) -> Iterator[Finding]:
     for name, table in project.tables.items():
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
             yield Finding(
-                code="HR290",
+                code="HR113",
                 what=f"{table.word} '{name}' is to be refreshed every {table.refresh}, and the least is 1 second",
                 fix="write refresh: 1 second or longer; a table that changes all the time is a source",
                 where=table.where,
@@ -156,36 +140,23 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
     if not tables or trigger.ends:
         return
     whose = f"query '{query.name}' reads the {tables[0].word} '{tables[0].name}', which is refreshed while it runs,"
-    without = f"leave the {tables[0].word}'s refresh out"
+    reasons = []
     if isinstance(trigger, (Continuous, RealTime)):
-        yield Finding(
-            code="HR291",
-            what=f"{whose} and has the trigger {trigger}, which makes no batches for it to change between",
-            fix=f"use the trigger every('1 second'), or {without}",
-            where=query.where,
-        )
+        what = f"has the trigger {trigger}, which makes no batches for it to change between"
+        reasons.append((what, "use the trigger every('1 second')"))
     if not query.sink.facts.durable:
-        yield Finding(
-            code="HR292",
-            what=f"{whose} and the sink {query.sink_kind} keeps nothing that a query could resume from",
-            fix=f"use a sink that lasts, such as files or sqlite, or {without}",
-            where=query.where,
-        )
+        what = f"the sink {query.sink_kind} keeps nothing that a query could resume from"
+        reasons.append((what, "use a sink that lasts, such as files or sqlite"))
     if query.sink.facts.async_progress:
-        yield Finding(
-            code="HR292",
-            what=f"{whose} and has async_progress, so that batches would come again after each refresh",
-            fix=f"leave async_progress out, or {without}",
-            where=query.where,
-        )
+        what = "has async_progress, so that batches would come again after each refresh"
+        reasons.append((what, "leave async_progress out"))
     for source in project.sources_of(query):
         if source.connector.facts.ephemeral:
-            yield Finding(
-                code="HR292",
-                what=f"{whose} and the source '{source.name}' cannot resume from where the query halted",
-                fix=f"read from a source that keeps its rows, or {without}",
-                where=query.where,
-            )
+            what = f"the source '{source.name}' cannot resume from where the query halted"
+            reasons.append((what, "read from a source that keeps its rows"))
+    for what, fix in reasons:
+        fix = f"{fix}, or leave the {tables[0].word}'s refresh out"
+        yield Finding(code="HR292", what=f"{whose} and {what}", fix=fix, where=query.where)
 
 
 def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
@@ -193,7 +164,7 @@ def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iter
     tables = project.refreshed_tables_of(query)
     if tables and not trigger.ends:
         yield Finding(
-            code="HR294",
+            code="HR292",
             what=f"query '{query.name}' is started in a session of your own, where its {tables[0].word} "
             f"'{tables[0].name}' cannot be refreshed while it runs",
             fix="run it by headrace.run(project, spark=spark), or leave its refresh out",

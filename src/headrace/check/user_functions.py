@@ -1,22 +1,24 @@
 """What a result depends on beside its rows: the machine that the user's functions run on, clock and chance.
 
-It is read off their bytecode: a name that is looked up, and what stands for it in the function's module. What is
+It is read off their source: a name that is looked up, and what stands for it in the function's module. What is
 reached in another way, as through a parameter, is not seen.
 """
 
 from __future__ import annotations
 
-import dis
+import ast
+import inspect
+import linecache
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.errors import Finding, Where
 from headrace.model import Query
@@ -24,6 +26,8 @@ from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.plans.determinism import Determinism
 from headrace.user_code import is_installed
 
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # Calls by their module and qualified name; a name that ends in a dot stands for all that begins so.
 _CLOCK_OR_CHANCE = (
     "datetime.datetime.now",
@@ -49,7 +53,6 @@ _CLOCK_OR_CHANCE = (
 )
 # What only makes a generator whose numbers follow from its seed, or takes one.
 _SEEDED = ("random.Random", "random.seed", "numpy.random.default_rng", "numpy.random.RandomState")
-_PASSED_OVER = frozenset({"PUSH_NULL", "CACHE", "PRECALL", "NOP", "RESUME", "EXTENDED_ARG", "COPY_FREE_VARS"})
 _AT_LEAST_ONCE = "a batch that is made again after a crash may give other rows, and verify cannot prove the result"
 
 
@@ -112,7 +115,7 @@ def is_users(file: str) -> bool:
     )
 
 
-_STANDARD = PurePath(dis.__file__).parent
+_STANDARD = PurePath(inspect.__file__).parent
 
 
 def _inside(thing: Any) -> list[Any]:
@@ -141,32 +144,34 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
+def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """The names of clocks and the like that a code looks up, each with its line."""
-    line: int | None = code.co_firstlineno
-    imported: dict[str, Any] = {}
-    module: Any = None
-    now: Any = None
-    for each in dis.get_instructions(code):
-        line = _line(each, line)
-        before, now = now, None
-        name = each.opname
-        if name in _PASSED_OVER:
-            now = before
-        elif name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
-            now = imported.get(each.argval, scope.get(each.argval))
-        elif name.startswith("LOAD_FAST"):
-            now = imported.get(each.argval) if isinstance(each.argval, str) else None
-        elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-            now = _attribute(before, each.argval)
-        elif name == "IMPORT_NAME":
-            module = now = _module(each.argval)
-        elif name == "IMPORT_FROM":
-            now = _attribute(module, each.argval)
-        elif name in ("STORE_FAST", "STORE_DEREF") and before is not None:
-            imported[each.argval] = before
-        if (call := known_call(now)) is not None:
-            yield call, line
+    for function, _ in nodes(code):
+        imported = dict(_imports(function))
+        inside = bound_names(function) - imported.keys()
+
+        def value(node: ast.AST, names: Mapping[str, Any]) -> Any:
+            if isinstance(node, ast.Attribute):
+                return _attribute(value(node.value, names), node.attr)
+            return names.get(node.id) if isinstance(node, ast.Name) else None
+
+        names = {**{name: held for name, held in scope.items() if name not in inside}, **imported}
+        looked_up = [node for node in own_nodes(function) if isinstance(node, (ast.Name, ast.Attribute))]
+        for node in sorted(looked_up, key=lambda node: (node.lineno, node.col_offset)):
+            if isinstance(node.ctx, ast.Load) and (call := known_call(value(node, names))) is not None:
+                yield call, node.lineno
+
+
+def _imports(function: Function) -> Iterator[tuple[str, Any]]:
+    """What the import statements of a function give to its variables."""
+    for node in own_nodes(function):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            module = _module(node.module)
+            yield from ((alias.asname or alias.name, _attribute(module, alias.name)) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                yield alias.asname or top, _module(alias.name if alias.asname else top)
 
 
 def _module(name: str) -> ModuleType | None:
@@ -175,18 +180,82 @@ def _module(name: str) -> ModuleType | None:
     return sys.modules.get(name) or (import_module(name) if ours else None)
 
 
-def _line(instruction: dis.Instruction, before: int | None) -> int | None:
-    positions = getattr(instruction, "positions", None)
-    if positions is not None and positions.lineno is not None:
-        return int(positions.lineno)
-    return instruction.starts_line if type(instruction.starts_line) is int else before
-
-
 def _attribute(thing: Any, name: str) -> Any:
     """An attribute of a module, a class or a generator of chance; of other things nothing is asked, it may do much."""
     if isinstance(thing, (ModuleType, type, random.Random)) or type(thing).__module__.startswith("numpy.random"):
         return getattr(thing, name, None)
     return None
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file's functions by line and name, and what each stands in."""
+
+    functions: Mapping[tuple[int, str], tuple[Function, ...]]
+    around: Mapping[ast.AST, Function]
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> SourceFile:
+    functions: dict[tuple[int, str], tuple[Function, ...]] = {}
+    around: dict[ast.AST, Function] = {}
+
+    def walk(node: ast.AST, function: Function | None) -> None:
+        for child in ast.iter_child_nodes(node):
+            if function is not None:
+                around[child] = function
+            if isinstance(child, _FUNCTIONS):
+                functions[place_of(child)] = (*functions.get(place_of(child), ()), child)
+            walk(child, child if isinstance(child, _FUNCTIONS) else function)
+
+    walk(ast.parse(text), None)
+    return SourceFile(functions, around)
+
+
+def nodes(code: CodeType) -> Iterator[tuple[Function, SourceFile]]:
+    """The source of a code; several lambdas of one line cannot be told apart."""
+    linecache.checkcache(code.co_filename)
+    try:
+        file = _parsed("".join(linecache.getlines(code.co_filename)))
+    except (SyntaxError, ValueError):
+        return
+    for node in file.functions.get((code.co_firstlineno, code.co_name), ()):
+        yield node, file
+
+
+def place_of(node: Function) -> tuple[int, str]:
+    if isinstance(node, ast.Lambda):
+        return node.lineno, "<lambda>"
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name
+
+
+def own_nodes(node: Function) -> Iterator[ast.AST]:
+    """What stands in a function, but for functions and classes inside it."""
+    waiting: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if not isinstance(each, (*_FUNCTIONS, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(each)
+
+
+def bound_names(node: Function) -> set[str]:
+    """The names of a function's own variables."""
+    given = node.args
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+    found, elsewhere = {each.arg for each in arguments}, set[str]()
+    for each in own_nodes(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            found.add(each.id)
+        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(each.name)
+        elif isinstance(each, ast.alias):
+            found.add((each.asname or each.name).split(".")[0])
+        elif isinstance(each, ast.ExceptHandler) and each.name:
+            found.add(each.name)
+        elif isinstance(each, (ast.Global, ast.Nonlocal)):
+            elsewhere.update(each.names)
+    return found - elsewhere
 
 
 def known_call(thing: Any) -> str | None:

@@ -16,6 +16,7 @@ from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 
 FORMAT = 1
+_MAKE = "headrace plan --out FILE"
 # What is compared of each query, in the order in which it is named; and what it means where it differs.
 _COMPARED = {
     "checkpoint": "it has started from scratch",
@@ -53,26 +54,17 @@ class SavedPlan:
 
     def require_project(self, project: Project, application: str) -> None:
         """Raise HeadraceError unless the plan was made of this project, and of its queries."""
-        where = Where(file=self.file)
         if self.application != application:
             raise HeadraceError(
-                Finding(
-                    code="HR661",
-                    where=where,
-                    what=f"the plan was made for the project '{self.project}' with another storage directory, and not "
-                    f"for '{project.name}' as it is here",
-                    fix="apply it where it was made, or make one here: headrace plan --out FILE",
+                _refused(
+                    self.file,
+                    f"the plan was made for the project '{self.project}' with another storage directory, and not for "
+                    f"'{project.name}' as it is here: apply it where it was made",
                 )
             )
         if gone := [name for name in self.queries if name not in project.queries]:
-            raise HeadraceError(
-                Finding(
-                    code="HR662",
-                    where=where,
-                    what=f"the plan does not hold any more: query '{gone[0]}' is no longer declared",
-                    fix="make it again and read it: headrace plan --out FILE",
-                )
-            )
+            what = f"the plan does not hold any more: query '{gone[0]}' is no longer declared"
+            raise HeadraceError(_refused(self.file, what))
 
     def require(self, now: Sequence[Judgement]) -> None:
         """Raise CheckpointError if what the plan found is not what is found now; later batches change nothing."""
@@ -86,13 +78,15 @@ class SavedPlan:
                 (key for key in _COMPARED if _without_place(saved.get(key)) != _without_place(found[key])), None
             )
             if other is not None:
-                yield Finding(
-                    code="HR662",
-                    where=Where(file=self.file),
-                    what=f"the plan does not hold any more: since it was made at {self.made}, query "
-                    f"'{judgement.query}' has changed: {_COMPARED[other]}",
-                    fix="make it again and read it: headrace plan --out FILE",
+                yield _refused(
+                    self.file,
+                    f"the plan does not hold any more: since it was made at {self.made}, query '{judgement.query}' has "
+                    f"changed: {_COMPARED[other]}",
                 )
+
+
+def _refused(file: str, what: str) -> Finding:
+    return Finding(code="HR660", where=Where(file=file), what=what, fix="make it again here, and read it: " + _MAKE)
 
 
 def _without_place(told: Any) -> Any:
@@ -130,7 +124,7 @@ def read(file: Path) -> SavedPlan:
         file=file,
         code="HR660",
         what="this is no plan that can be applied",
-        fix="make one: headrace plan --out FILE",
+        fix=f"make one: {_MAKE}",
         error=HeadraceError,
     )
     found = json_record.read(file, lambda told: _made(file, told), damaged)

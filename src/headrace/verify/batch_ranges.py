@@ -18,6 +18,7 @@ from headrace.spark.plans import plan_rewrite as plans
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.operators import stateful
 from headrace.spark.plans.plan_rewrite import Tree
+from headrace.verify.late_and_open import undetermined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,23 +126,16 @@ def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
 
 
 def _unknown(query: Query, last: int) -> Finding:
-    return Finding(
-        code="HR565",
-        what=f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}",
-        fix="look whether the differing rows below are of those batches",
-        where=query.where,
-    )
+    what = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
+    return undetermined(query, what, "look whether the differing rows below are of those batches", by_rerun=False)
 
 
 def above_state(query: Query) -> Finding:
     """A refreshed table is joined with results that change, of which only the last version can be determined."""
-    return Finding(
-        code="HR566",
-        what=f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of the "
-        "result has seen cannot be determined from outside",
-        fix="join the table before rows are grouped, or look at the differing rows below",
-        where=query.where,
-    )
+    what = f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of the "
+    what += "result has seen cannot be determined from outside"
+    fix = "join the table before rows are grouped, or look at the differing rows below"
+    return undetermined(query, what, fix, by_rerun=False)
 
 
 def other_shape(query: Query) -> Finding:

@@ -18,7 +18,7 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.blame import commanded
-from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.units import Duration
 
 
@@ -87,7 +87,7 @@ def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Wat
 
 
 def _watermarks(project: Project, query: Query, limit: int) -> Watermarks:
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
     first, newest = known_batches(query, checkpoint, archive)
     entries = planned(checkpoint, archive, newest, since=first)
@@ -218,14 +218,14 @@ def inspect_offsets(project: Project, query: Query, batch: int | None = None) ->
 
 
 def _offsets(project: Project, query: Query, batch: int | None) -> BatchOffsets:
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    layout = layout_of(project, query)
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
     first, newest = known_batches(query, checkpoint, archive)
     number = newest if batch is None else batch
     if not first <= number <= newest:
         raise CheckFailed(
             Finding(
-                code="HR585",
+                code="HR588",
                 what=f"batch {number} of query '{query.name}' is not known: its checkpoint and its archive have the "
                 f"batches {first} to {newest}",
                 fix="name one of those",
@@ -268,7 +268,7 @@ def known_batches(query: Query, checkpoint: Checkpoint, archive: Archive) -> tup
     if newest is None:
         what = f"query '{query.name}' has planned no batch yet"
         fix = f"run it first: headrace run {query.name}"
-        raise CheckFailed(Finding(code="HR585", what=what, fix=fix, where=query.where))
+        raise CheckFailed(Finding(code="HR588", what=what, fix=fix, where=query.where))
     known = {*checkpoint.offset_numbers(), *archive.entries()}
     first = newest
     while first - 1 in known:

@@ -238,33 +238,41 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Planne
     yield from _asked_again(query, stream, tree)
     for operator in operators:
         if operator.by_order:
-            yield Caveat(
-                code="HR708",
-                settled_by_rerun=True,
-                by_order=True,
-                what=f"query '{query.name}' keeps the duplicate that came first, and a batch knows no order",
-                fix="drop duplicates by every column that is used afterwards, so that they do not differ",
-                where=query.where,
+            yield _by_order(
+                query,
+                f"query '{query.name}' keeps the duplicate that came first, and a batch knows no order",
+                "drop duplicates by every column that is used afterwards, so that they do not differ",
             )
         if operator.kind == "Join" or any(each in operator.kind for each in ARBITRARY_STATE):
-            yield Caveat(
-                code="HR706",
-                settled_by_rerun=True,
-                of_held_rows=True,
-                what=f"what {_words(operator.kind)} drops, or has not given out yet, cannot be determined from outside",
-                fix="compare the differing rows below by hand",
-                where=query.where,
-            )
+            kind = "a join of two streams" if operator.kind == "Join" else "an operator with a state of its own"
+            what = f"what {kind} drops, or has not given out yet, cannot be determined from outside"
+            yield undetermined(query, what, "compare the differing rows below by hand", of_held_rows=True)
     for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
-        yield Caveat(
-            code="HR717",
-            settled_by_rerun=True,
-            by_order=True,
+        yield _by_order(
+            query,
+            f"query '{query.name}' takes the first rows only ({name}), and equal rows have no order",
+            "sort by enough columns, or take the first rows where the result is read",
             of_equal_rows=True,
-            what=f"query '{query.name}' takes the first rows only ({name}), and equal rows have no order",
-            fix="sort by enough columns, or take the first rows where the result is read",
-            where=query.where,
         )
+
+
+def undetermined(query: Query, what: str, fix: str, *, by_rerun: bool = True, of_held_rows: bool = False) -> Finding:
+    """Why a difference may be right."""
+    return Caveat(
+        code="HR706", settled_by_rerun=by_rerun, of_held_rows=of_held_rows, what=what, fix=fix, where=query.where
+    )
+
+
+def _by_order(query: Query, what: str, fix: str, *, of_equal_rows: bool = False) -> Finding:
+    return Caveat(
+        code="HR641",
+        settled_by_rerun=True,
+        by_order=True,
+        of_equal_rows=of_equal_rows,
+        what=what,
+        fix=fix,
+        where=query.where,
+    )
 
 
 def other_shape(query: Query) -> Finding:
@@ -279,24 +287,15 @@ def other_shape(query: Query) -> Finding:
 
 def untraceable(query: Query, node: str) -> Finding:
     """Rows pass through something that cannot tell which batch they came in."""
-    return Caveat(
-        code="HR718",
-        settled_by_rerun=True,
-        what=f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late",
-        fix="use column expressions there, or judge the differing rows by hand",
-        where=query.where,
-    )
+    what = f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late"
+    return undetermined(query, what, "use column expressions there, or judge the differing rows by hand")
 
 
 def revived_sessions(query: Query, rows: int) -> Finding:
     """A row was in time, but the session that it would have prolonged was closed."""
-    return Caveat(
-        code="HR707",
-        settled_by_rerun=True,
-        what=f"{rows} rows in time for a session of their own may have missed one that was closed already",
-        fix="allow more delay in the source's watermark; compare the differing sessions below by hand",
-        where=query.where,
-    )
+    what = f"{rows} rows in time for a session of their own may have missed one that was closed already"
+    fix = "allow more delay in the source's watermark; compare the differing sessions below by hand"
+    return undetermined(query, what, fix)
 
 
 def unfit_key(query: Query, key: tuple[str, ...], rows: int) -> Finding:
@@ -311,31 +310,21 @@ def unfit_key(query: Query, key: tuple[str, ...], rows: int) -> Finding:
 
 def order_of_rows(query: Query, of: str) -> Finding:
     """What the batch answer gives depends on which row comes first."""
-    return Caveat(
-        code="HR641",
-        settled_by_rerun=True,
-        by_order=True,
-        what=f"what query '{query.name}' gives depends on the order in which rows come: {of}",
-        fix="sort what is collected, or choose by columns in which no two rows are equal",
-        where=query.where,
-    )
+    what = f"what query '{query.name}' gives depends on the order in which rows come: {of}"
+    return _by_order(query, what, "sort what is collected, or choose by columns in which no two rows are equal")
 
 
 def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
     facts = plan_facts(stream)
     by_clock = ["timeouts by the clock"] if facts.by_clock else []
-    found = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
-    if found:
+    asked = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
+    if asked:
         yield Finding(
             code="HR241",
-            what=f"query '{query.name}' may answer otherwise when it is asked again: {', '.join(found[:3])}",
+            what=f"query '{query.name}' may answer otherwise when it is asked again: {', '.join(asked[:3])}",
             fix="compute the value from the row's own columns",
             where=query.where,
             severity="note",
         )
     if ordered := by_order(tree):
         yield order_of_rows(query, ", ".join(ordered[:3]))
-
-
-def _words(kind: str) -> str:
-    return "a join of two streams" if kind == "Join" else "an operator with a state of its own"

@@ -134,7 +134,7 @@ def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -
         if any(found.is_relative_to(place) for place in _places(source.connector)):
             raise CheckFailed(
                 Finding(
-                    code="HR695",
+                    code="HR663",
                     what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
                     "rows again",
                     fix="name another directory",
@@ -187,7 +187,7 @@ def _places(connector: object) -> Iterator[Path]:
 
 def _unwritable(home: Path, error: OSError) -> PlatformError:
     what = f"late rows cannot be written to '{home}': {error.strerror or error}"
-    return PlatformError(Finding(code="HR694", what=what, fix="name a directory that can be written"))
+    return PlatformError(Finding(code="HR663", what=what, fix="name a directory that can be written"))
 
 
 def apply_late_rows(

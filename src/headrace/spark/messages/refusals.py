@@ -61,7 +61,7 @@ CALLED = Refusal(
 # The first that fits is taken. Words as in UnsupportedOperationChecker and error-conditions.json of Spark 4.2.
 REFUSALS = (
     Refusal(
-        "HR262",
+        "HR261",
         r"Continuous processing does not support",
         "use the trigger every('1 second'): continuously only select, filter and the like can run",
     ),
