@@ -242,7 +242,6 @@ CODES = (
     Code("HR561", "a table could not be computed", ("error", "warning"), passes=BY_WORDS),
     Code("HR562", "a table has other columns", ("error", "warning")),
     Code("HR563", "a version of a table is gone", ("error", "warning")),
-    Code("HR564", "verify lacks an old version of a table"),
     Code("HR567", "a query is not the same over an older version of a table"),
     Code("HR571", "a rebuild is in the way"),
     Code("HR573", "a change has ended before its last step"),

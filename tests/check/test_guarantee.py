@@ -21,8 +21,8 @@ LEDGER = SinkFacts(modes=APPEND, transactional=True, idempotent=False)
 REPLACING = SinkFacts(modes=APPEND, transactional=False, idempotent=True)
 PLAIN = SinkFacts(modes=APPEND, transactional=False, idempotent=False)
 SCREEN = SinkFacts(modes=APPEND, transactional=False, idempotent=False, durable=False)
-SURE = PlanFacts(streaming=True, stateful=(), indeterminate=())
-CHANCE = PlanFacts(streaming=True, stateful=(), indeterminate=("rand()",))
+SURE = PlanFacts(streaming=True, indeterminate=())
+CHANCE = PlanFacts(streaming=True, indeterminate=("rand()",))
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_pa
     layout.table_record.write_text(first + "\n" + layout.table_record.read_text())
     shutil.rmtree(layout.tables / "prices" / "1")
     gone = verify(project, "joined", spark=spark)
-    assert (gone.state, [each.code for each in gone.findings]) == ("undecided", ["HR564"])
+    assert (gone.state, [each.code for each in gone.findings]) == ("undecided", ["HR563"])
     assert "batches 0 to 1" in gone.findings[0].what
 
 

@@ -224,11 +224,7 @@ class Tables:
 
     def _facts(self, schema: StructType, path: Path) -> Version:
         frame = self._spark.read.schema(schema).parquet(literal(str(path)))
-        return Version(
-            schema=schema.json(),
-            digest=digest(frame),
-            at=_now(),
-        )
+        return Version(schema=schema.json(), digest=digest(frame), at=_now())
 
     def _failed(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
         if isinstance(error, TableRefused):
@@ -346,9 +342,8 @@ class TableVersions:
         """Write that batches from `from_batch` on are made with `versions`; False where that is known."""
         if self.in_force(from_batch) == versions:
             return False
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with writing_to(self.path.parent):
-            json_lines.append(self.path, [asdict(Use(from_batch=from_batch, versions=dict(versions), at=at))])
+            json_lines.append(self.path, [asdict(Use(from_batch=from_batch, versions=dict(versions), at=_now()))])
         return True
 
 

@@ -135,13 +135,11 @@ def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
 
 
 def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    for operator in facts.stateful:
-        if operator.bounded or operator.kind == "aggregation":
-            continue
+    for operator in facts.endless:
         by = f" by {', '.join(operator.by)}" if operator.by else ""
         yield Finding(
             code="HR240",
-            what=f"query '{query.name}' keeps the state of its {operator.kind}{by} indefinitely",
+            what=f"query '{query.name}' keeps the state of its deduplication{by} indefinitely",
             fix=bounding_fix(operator.marked, operator.times),
             where=query.where,
         )

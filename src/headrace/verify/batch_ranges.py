@@ -150,7 +150,7 @@ def other_shape(query: Query) -> Finding:
 
 def _gone(query: Query, table: str, first: int, last: int) -> Finding:
     return Finding(
-        code="HR564",
+        code="HR563",
         what=f"the version of table '{table}' that query '{query.name}' made the batches {first} to {last} with was "
         "removed",
         fix="verify sooner, or refresh more seldom: older versions are removed",

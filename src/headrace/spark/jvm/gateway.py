@@ -107,6 +107,17 @@ def ensure(conf: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
+@contextmanager
+def without_session() -> Iterator[Any]:
+    """The gateway of a JVM that no session uses, in a process of its own, which ends with it."""
+    from pyspark import SparkContext
+
+    ensure({})
+    gateway: Any = SparkContext._gateway
+    yield gateway
+    gateway.shutdown()
+
+
 def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, str]:
     """The process, and the port and the password by which Python speaks with it."""
     from pyspark.errors import PySparkRuntimeError

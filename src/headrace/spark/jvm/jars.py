@@ -248,14 +248,10 @@ def compile_into(source: str, directory: Path) -> Path:
 
 def main(source: str, target: str) -> int:
     """Let Janino, which Spark compiles its queries with, write the classes of `source` below `target`."""
-    from pyspark import SparkContext
+    from headrace.spark.jvm.gateway import without_session
 
-    from headrace.spark.jvm.gateway import ensure
-
-    ensure({})
-    gateway: Any = SparkContext._gateway
-    write_classes(gateway, source, target)
-    gateway.shutdown()
+    with without_session() as gateway:
+        write_classes(gateway, source, target)
     return 0
 
 

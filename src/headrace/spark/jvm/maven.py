@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
@@ -32,7 +31,6 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <dependencies>{dependencies}</dependencies>
 </project>
 """
-CHUNK_BYTES = 1 << 20
 
 
 class FetchError(Exception):
@@ -82,9 +80,8 @@ def _by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path)
     pom = directory / "pom.xml"
     wanted = _dependencies(coordinates, transitive=True) + _dependencies(alone, transitive=False)
     pom.write_text(_POM.format(dependencies=wanted))
-    goal = f"{PLUGIN}:copy-dependencies"
-    command = [*MAVEN, str(pom), goal, "-DincludeScope=runtime"]
-    _finish([*command, f"-DoutputDirectory={directory}"])
+    goal = (f"{PLUGIN}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}")
+    _finish([*MAVEN, str(pom), *goal])
 
 
 def nearest_version(coordinate: str) -> str | None:
@@ -173,21 +170,15 @@ def _artifact(jar: str) -> str:
 
 def main(directory: str, kind: str, coordinates: Sequence[str]) -> int:
     """Let Spark's resolver fetch the jars. Source: org.apache.spark.util.DependencyUtils."""
-    from pyspark import SparkContext
+    from headrace.spark.jvm.gateway import without_session
 
-    from headrace.spark.jvm.gateway import ensure
-
-    ensure({})
-    gateway: Any = SparkContext._gateway
-    jvm = gateway.jvm
-    resolve = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
-    none = getattr(jvm.scala, "None$").__getattr__("MODULE$")
-    found = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
-    for at in range(found.size()):
-        jar = Path(found.apply(at))
-        # Ivy's names begin with the group.
-        shutil.copy(jar, Path(directory) / jar.name.partition("_")[2])
-    gateway.shutdown()
+    with without_session() as gateway:
+        resolve = gateway.jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
+        none = getattr(gateway.jvm.scala, "None$").__getattr__("MODULE$")
+        found = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
+        for jar in (Path(found.apply(at)) for at in range(found.size())):
+            # Ivy's names begin with the group.
+            shutil.copy(jar, Path(directory) / jar.name.partition("_")[2])
     return 0
 
 
@@ -214,8 +205,4 @@ def changed(jars: Iterable[Path], sums: Mapping[str, str]) -> list[str]:
 
 def sum_of(path: Path) -> str:
     """The SHA-256 sum of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()

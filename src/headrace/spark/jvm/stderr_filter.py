@@ -161,8 +161,12 @@ def install() -> None:
         # A handler of our own would make basicConfig of the user's do nothing.
         if not getattr(_SHOWN, "alone", False) and (found := serving()):
             _tell(found, record.levelname.lower(), _message(record), "log")
-        with _shown_alone():
+        # What handlers of the user's write was logged already.
+        before, _SHOWN.alone = getattr(_SHOWN, "alone", False), True
+        try:
             log(self, record)
+        finally:
+            _SHOWN.alone = before
 
     def end_of_task(cls: Any, task: Any) -> None:
         for stream in (out, err) if task is None else ():
@@ -171,17 +175,6 @@ def install() -> None:
 
     logging.Logger.callHandlers = told  # type: ignore[method-assign]
     TaskContext._setTaskContext = classmethod(end_of_task)  # type: ignore[assignment]
-
-
-@contextmanager
-def _shown_alone() -> Iterator[None]:
-    """What handlers of the user's write was logged already."""
-    before = getattr(_SHOWN, "alone", False)
-    _SHOWN.alone = True
-    try:
-        yield
-    finally:
-        _SHOWN.alone = before
 
 
 class _Marked:

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Spark reads on other machines, and files may be large: what is not found quickly is not told.
@@ -75,15 +75,7 @@ def missing(file: str, column: str) -> list[int]:
 
 def undecoded(file: str) -> list[int]:
     """The lines, from 1, that are no UTF-8."""
-    return [number for number, line in enumerate(_bytes(file).split(b"\n"), 1) if not _decodes(line)]
-
-
-def _decodes(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+    return [number for number, line in enumerate(_bytes(file).split(b"\n"), 1) if _fails(bytes.decode, line)]
 
 
 def _bytes(file: str) -> bytes:
@@ -134,12 +126,12 @@ def _broken_json(lines: list[str]) -> list[int]:
     written = [(number, line) for number, line in enumerate(lines) if line.strip()]
     if not written or written[0][1].lstrip()[:1] not in ("{", "["):
         return []
-    return [number for number, line in written if not _parses(line)]
+    return [number for number, line in written if _fails(json.loads, line)]
 
 
-def _parses(line: str) -> bool:
+def _fails(read: Callable[[Any], Any], line: str | bytes) -> bool:
     try:
-        json.loads(line)
+        read(line)
     except ValueError:
-        return False
-    return True
+        return True
+    return False

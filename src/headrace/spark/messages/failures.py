@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Installed: TypeAlias = Callable[[], Iterable[Failure]]
-# What Spark says when a worker died, as by the kernel's out-of-memory killer.
-# PythonWorkerFactory waits ten seconds for a worker that it has started.
-_LATE = re.compile(r"Python worker failed to connect back")
-_NAMED = re.compile(rf"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY|{_LATE.pattern}")
-# Or its connection alone tells: an end of the stream or of the socket that Spark's reader of the worker met. A damaged
-# file of the state or a zipped input ends in the same exceptions, met by other readers; the first line of Spark's own
-# in the trace says which. Trying those again would only delay what no attempt can fix.
+# Where a worker died, as by the kernel's out-of-memory killer, its connection alone may tell: an end of the stream or
+# of the socket that Spark's reader of the worker met. A damaged file of the state or a zipped input ends in the same
+# exceptions, met by other readers; the first line of Spark's own in the trace says which. Trying those again would only
+# delay what no attempt can fix.
 _CONNECTION = re.compile(
     r"java\.(?:io\.EOFException|net\.SocketException)[^\n]*\n"
     r"(?:\s+at (?!org\.apache\.spark\.)[^\n]*\n)*"
@@ -235,14 +232,19 @@ _STORE_AWAY = re.compile(
 )
 _BEFORE_THE_REASON = re.compile(r"^(?:.* terminated with exception: |Caused by: )?(?:(?:[\w$]+\.)+[\w$]+: )?")
 _AWAY_FIX = "look whether the store runs; what was committed is safe, and the next start resumes from there"
-_WORKER_DIED = "a Python worker of Spark died in the middle of a batch"
-_WORKER_FIX = (
+_WORKER_DIED = Known(
+    "HR607",
+    r"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY",
+    "a Python worker of Spark died in the middle of a batch",
     "look into the machine's log for what killed it, mostly the lack of memory: give spark.executor.memoryOverhead or "
-    "the machine more; then start again: the batch is made again"
+    "the machine more; then start again: the batch is made again",
 )
-_WORKER_LATE = "a Python worker of Spark was started and did not connect in time"
-_LATE_FIX = (
-    "look whether the machine, or its name lookup, has too much to do: a batch that is made again mostly succeeds"
+# PythonWorkerFactory waits ten seconds for a worker that it has started.
+_WORKER_LATE = Known(
+    "HR608",
+    r"Python worker failed to connect back",
+    "a Python worker of Spark was started and did not connect in time",
+    "look whether the machine, or its name lookup, has too much to do: a batch that is made again mostly succeeds",
 )
 
 
@@ -304,9 +306,8 @@ def finding_of_message(
         return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
     if found := known_failure(text, subject=subject, where=where, connectors=connectors):
         return found
-    if (fault := worker_fault(text)) is not None:
-        code, fix = ("HR608", _LATE_FIX) if fault == _WORKER_LATE else ("HR607", _WORKER_FIX)
-        return Finding(code=code, what=f"{subject}: {fault}", fix=fix, where=where)
+    if (worker := _of_worker(text)) is not None:
+        return Finding(code=worker.code, what=f"{subject}: {worker.what}", fix=worker.fix, where=where)
     for failure in installed():
         if (told := failure.seen_in(text)) is not None:
             return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
@@ -392,12 +393,12 @@ def _innermost(text: str) -> str:
 
 def worker_fault(text: str) -> str | None:
     """What the text of Spark's exception tells of one of its Python workers: that it died, or never came; else None."""
-    if _LATE.search(text):
+    worker = _of_worker(text)
+    return None if worker is None else worker.what
+
+
+def _of_worker(text: str) -> Known | None:
+    if re.search(_WORKER_LATE.pattern, text):
         return _WORKER_LATE
-    return _WORKER_DIED if _worker_died(text) else None
-
-
-def _worker_died(text: str) -> bool:
-    if "FAILED_READ_FILE" in text:
-        return False
-    return _NAMED.search(text) is not None or _CONNECTION.search(text) is not None
+    died = re.search(_WORKER_DIED.pattern, text) or _CONNECTION.search(text)
+    return _WORKER_DIED if died and "FAILED_READ_FILE" not in text else None

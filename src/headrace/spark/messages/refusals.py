@@ -256,9 +256,8 @@ def line_of(error: BaseException, sql: str) -> int:
     """The line of `sql`, from 0, at which Spark found a fault; the first if it names none."""
     if stopped := wrong_words.stop(str(error)):
         return stopped.line
-    get = getattr(error, "getQueryContext", None)
     try:
-        contexts = get() if get is not None else []
+        contexts = _asked(error, "getQueryContext") or []
         starts = [each.startIndex() for each in contexts if "SQL" in str(each.contextType())]
     except Exception:
         return 0
@@ -268,18 +267,20 @@ def line_of(error: BaseException, sql: str) -> int:
 
 def parameters_of(error: BaseException) -> dict[str, str]:
     """The parameters of Spark's error condition."""
-    get = getattr(error, "getMessageParameters", None)
-    try:
-        return {str(key): str(value) for key, value in dict(get() or {}).items()} if get is not None else {}
-    except Exception:
-        return {}
+    given = _asked(error, "getMessageParameters")
+    return {str(key): str(value) for key, value in dict(given or {}).items()}
 
 
 def condition_of(error: BaseException) -> str | None:
     """Spark's error class, as `UNRESOLVED_COLUMN.WITH_SUGGESTION`, or None for other exceptions."""
-    get = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    condition = _asked(error, "getCondition" if hasattr(error, "getCondition") else "getErrorClass")
+    return str(condition) if condition else None
+
+
+def _asked(error: BaseException, name: str) -> Any:
+    """What a method of an exception of Spark's gives; None where it has none, or the JVM does not answer."""
     try:
-        return str(get()) if get is not None and get() else None
+        return getattr(error, name)()
     except Exception:
         return None
 

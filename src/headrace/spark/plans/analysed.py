@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
 SESSION_KEY = "spark.sessionWindow"  # org.apache.spark.sql.catalyst.expressions.SessionWindow.marker
 PROCESSOR = "TransformWithStateInPySpark"
+_STATEFUL = frozenset({"Aggregate", "Deduplicate", "Distinct", "DeduplicateWithinWatermark"})
+_ARBITRARY = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
 _CLOCKS = frozenset(
     {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
 )
@@ -25,18 +27,16 @@ _PASSING = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|@[0-9a-f]+\b"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatefulOperator:
-    """One operator that keeps state, joins left out (`operations`).
+class EndlessDeduplication:
+    """A deduplication of which no watermark lets state go.
 
-    `by` are its keys as Spark writes them; `bounded`: a watermark lets state go. marked, times: the columns of its rows
-    that have a watermark, and those that are timestamps; told only if not `bounded`.
+    `by` are its keys as Spark writes them; marked, times: the columns of its rows that have a watermark, and those that
+    are timestamps.
     """
 
-    kind: str
     by: tuple[str, ...]
-    bounded: bool
-    marked: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
+    marked: tuple[str, ...]
+    times: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,7 @@ class PlanFacts:
     watermarks: how many watermarks are put on.
     watermarked: the names of the sources that have a watermark.
     indeterminate: the expressions that may answer otherwise when asked again.
+    stateful: some operator keeps state, joins left out. endless: those of its deduplications that keep it for ever.
     by_clock: some state has timeouts or timers by processing time, so that Spark makes batches without data.
     joins: two streams are joined, each side of which is kept.
     """
@@ -68,7 +69,8 @@ class PlanFacts:
     sources: tuple[str, ...] = ()
     watermarks: int = 0
     watermarked: tuple[str, ...] = ()
-    stateful: tuple[StatefulOperator, ...]
+    stateful: bool = False
+    endless: tuple[EndlessDeduplication, ...] = ()
     indeterminate: tuple[str, ...]
     processors: tuple[Processor, ...] = ()
     by_clock: bool = False
@@ -77,7 +79,7 @@ class PlanFacts:
     @property
     def keeps_state(self) -> bool:
         """Whether something is kept from batch to batch."""
-        return bool(self.stateful) or self.joins
+        return self.stateful or self.joins
 
     @property
     def deterministic(self) -> bool:
@@ -95,7 +97,8 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         sources=source_names(plan),
         watermarks=len(marks),
         watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
-        stateful=tuple(operator for node in found for operator in _stateful(node)),
+        stateful=any(map(_is_stateful, found)),
+        endless=tuple(operator for node in found for operator in _endless(node)),
         processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
         by_clock=any(map(_by_clock, found)),
         joins=any(map(joins_streams, found)),
@@ -103,7 +106,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
             dict.fromkeys(
                 [
                     *(text for node in found for text in _indeterminate(node)),
-                    *planned_anew(jvm_of(frame.sparkSession), plan),
+                    *_planned_again(jvm_of(frame.sparkSession), plan),
                 ]
             )
         ),
@@ -184,9 +187,13 @@ def asked_clocks(frame: DataFrame, plan: Any) -> tuple[str, ...]:
 
 def clocks(plan: Any) -> Iterator[str]:
     """The expressions of a plan that ask the clock."""
+    yield from map(str, _of_classes(plan, _CLOCKS))
+
+
+def _of_classes(plan: Any, names: Collection[str]) -> Iterator[Any]:
     for node in nodes(plan):
         for expression in sequence(node.expressions()):
-            yield from (str(each) for each in nodes(expression) if each.getClass().getSimpleName() in _CLOCKS)
+            yield from (each for each in nodes(expression) if each.getClass().getSimpleName() in names)
 
 
 def source_names(plan: Any) -> tuple[str, ...]:
@@ -194,36 +201,20 @@ def source_names(plan: Any) -> tuple[str, ...]:
     return tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString()))
 
 
-def _stateful(node: Any) -> Iterator[StatefulOperator]:
-    if not node.isStreaming():
+def _is_stateful(node: Any) -> bool:
+    kind = str(node.nodeName())
+    return bool(node.isStreaming()) and (kind in _STATEFUL or any(each in kind for each in _ARBITRARY))
+
+
+def _endless(node: Any) -> Iterator[EndlessDeduplication]:
+    kind = str(node.nodeName())
+    if kind not in ("Deduplicate", "Distinct") or not node.isStreaming():
         return
-    kind = node.nodeName()
-    if kind == "Aggregate":
-        groups = list(sequence(node.groupingExpressions()))
-        yield StatefulOperator(
-            kind="aggregation", by=tuple(name_of(each) for each in groups), bounded=any(map(has_event_time, groups))
-        )
-    elif kind == "Deduplicate":
-        yield _deduplication(node, list(sequence(node.keys())))
-    elif kind == "Distinct":
-        yield _deduplication(node, list(sequence(node.output())))
-    elif kind == "DeduplicateWithinWatermark":
-        yield StatefulOperator(
-            kind="deduplication", by=tuple(name_of(each) for each in sequence(node.keys())), bounded=True
-        )
-    elif "GroupsWithState" in kind or "TransformWithState" in kind or kind == "FlatMapGroupsInPandasWithState":
-        yield StatefulOperator(kind="arbitrary state", by=(), bounded=True)
-
-
-def _deduplication(node: Any, keys: list[Any]) -> StatefulOperator:
-    columns = list(sequence(node.child().output()))
-    return StatefulOperator(
-        kind="deduplication",
-        by=tuple(name_of(each) for each in keys),
-        bounded=any(map(_has_watermark, keys)),
-        marked=tuple(str(each.name()) for each in columns if _has_watermark(each)),
-        times=timestamps(columns),
-    )
+    keys = list(sequence(node.keys() if kind == "Deduplicate" else node.output()))
+    if not any(map(_has_watermark, keys)):
+        columns = list(sequence(node.child().output()))
+        with_watermark = tuple(str(column.name()) for column in columns if _has_watermark(column))
+        yield EndlessDeduplication(by=tuple(map(name_of, keys)), marked=with_watermark, times=timestamps(columns))
 
 
 def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
@@ -256,17 +247,14 @@ def asks_the_clock(jvm: Any, plan: Any) -> bool:
     return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))
 
 
-def planned_anew(jvm: Any, plan: Any) -> Iterator[str]:
+def _planned_again(jvm: Any, plan: Any) -> Iterator[str]:
     """The expressions that Spark computes when it plans a batch, so that a batch that comes again gets another value.
 
     `current_timestamp` and the like get the batch's own time, which the checkpoint keeps. Source:
     MicroBatchExecution.runBatch.
     """
-    for node in nodes(plan) if asks_the_clock(jvm, plan) else ():
-        for expression in sequence(node.expressions()):
-            for each in nodes(expression):
-                if each.getClass().getSimpleName() in ("Now", "CurrentTime"):
-                    yield in_words(each)
+    if asks_the_clock(jvm, plan):
+        yield from map(in_words, _of_classes(plan, ("Now", "CurrentTime")))
 
 
 def _has_watermark(expression: Any) -> bool:
