@@ -315,8 +315,8 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     hours = scene.stream.groupBy(F.window("at", "1 hour")).count()
     facts = plan_facts(hours)
     assert (facts.sources, facts.watermarks, facts.watermarked) == (("events",), 1, ("events",))
-    assert [(each.kind, each.bounded) for each in facts.stateful] == [("aggregation", True)]
-    assert [each.kind for each in plan_facts(scene.stream.dropDuplicates(["name"])).stateful] == ["deduplication"]
+    assert (facts.stateful, facts.endless) == (True, ())
+    assert [each.by for each in plan_facts(scene.stream.dropDuplicates(["name"])).endless] == [("name",)]
     assert plan_facts(scene.stream.withColumn("r", F.rand())).indeterminate
     assert list(clocks(analysed_plan(scene.stream.withColumn("now", F.current_timestamp()))))
     by_name = scene.stream.groupBy("name", F.session_window("at", "1 hour")).count()
