@@ -17,7 +17,7 @@ from headrace.change import rewind_copy
 from headrace.change.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.checkpoint.rewind import Past
+from headrace.checkpoint.restore import Past
 from headrace.contract import Held, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, SourceError
 from headrace.model import Project, Query

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.rewind import Past, link
+from headrace.checkpoint.restore import Past, link
 from headrace.queries.changes import RewindRecord
 from headrace.queries.layout import QueryLayout
 from headrace.storage import json_lines

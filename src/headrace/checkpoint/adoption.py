@@ -6,9 +6,7 @@ The copy has their names, in the second format. State, commits and all settings 
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from headrace.checkpoint.logs import broken, checksum_of, numbered, text_of
 from headrace.checkpoint.relocation import described
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import copy_file, files_below, remove_tree
+from headrace.storage.remembered import remembering
 from headrace.storage.remote import RemotePath
 
 _LOGS = ("offsets", "commits")
@@ -63,15 +62,10 @@ def listing(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """The size and the time of each entry of its logs, by which a driver that still writes is seen."""
     found: dict[str, tuple[int, int]] = {}
     for log in _LOGS:
-        files = numbered(checkpoint.root / log)
-        if isinstance(checkpoint.root, RemotePath):
-            told = {each.name: each for each in (checkpoint.root / log).entries()} if files else {}
-            known = {number: told[file.name] for number, file in files.items() if file.name in told}
-            found |= {f"{log}/{at}": (each.size_bytes, each.modified_ms * 1_000_000) for at, each in known.items()}
-            continue
-        for number, file in files.items():
-            seen = file.stat()
-            found[f"{log}/{number}"] = (seen.st_size, seen.st_mtime_ns)
+        with remembering(checkpoint.root / log):
+            for number, file in numbered(checkpoint.root / log).items():
+                seen = file.stat()
+                found[f"{log}/{number}"] = (seen.st_size, seen.st_mtime_ns)
     return found
 
 
@@ -116,18 +110,11 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _copy(file: Path, target: Path) -> None:
-    if isinstance(target, RemotePath):
-        copy_file(file, target)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(file, RemotePath):
-        copy_file(file, target)
-    else:
-        # Its rights do not stay, since the copy is written.
-        shutil.copyfile(file, target)
-    # Its times do: Spark cleans its logs by them.
-    times = file.stat()
-    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if not isinstance(target, RemotePath):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    # Its times stay, since Spark cleans its logs by them; its rights do not, since the copy is written.
+    copy_file(file, target)
+    target.chmod(0o600)
 
 
 def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry
 from headrace.checkpoint.logs import COMPACT, checksum_of, numbered
-from headrace.storage.durable import sync_directory, sync_file
+from headrace.storage.durable import files_below, sync_directory, sync_file
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
 # A disk takes several files to its journal at once.
@@ -38,14 +38,14 @@ class Durability:
         begun, self._begun = self._begun, True
         if not begun:
             self._remember()
-        files = list(self._files(batch) if begun else _all_files(self.checkpoint.root))
+        files = list(self._files(batch) if begun else files_below(self.checkpoint.root))
         folders = {file.parent for file in files}
         if not begun:
             folders = {folder for file in files for folder in file.parents if _is_near(folder, self.checkpoint.root)}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             # A file that Spark has removed or replaced meanwhile is not needed any more.
-            list(pool.map(_sync, files))
-            list(pool.map(_sync_directory, folders))
+            list(pool.map(partial(_synced, sync_file), files))
+            list(pool.map(partial(_synced, sync_directory), folders))
 
     def _remember(self) -> None:
         for folder in self._logs():
@@ -71,11 +71,6 @@ class Durability:
             for name in _names(commit, batch, store.relative_to(root / "state")):
                 for kind in _KINDS:
                     yield from _with_checksum(store / f"{name}.{kind}")
-
-
-def _all_files(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
-        yield from (Path(folder) / name for name in names)
 
 
 def _is_near(folder: Path, root: Path) -> bool:
@@ -112,11 +107,6 @@ def _with_checksum(file: Path) -> Iterator[Path]:
             yield each
 
 
-def _sync(file: Path) -> None:
+def _synced(sync: Callable[[Path], None], path: Path) -> None:
     with suppress(FileNotFoundError):
-        sync_file(file)
-
-
-def _sync_directory(folder: Path) -> None:
-    with suppress(FileNotFoundError):
-        sync_directory(folder)
+        sync(path)

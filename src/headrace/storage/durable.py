@@ -103,6 +103,9 @@ def copy_file(file: Path, target: Path) -> None:
         file.copy(target)
     elif isinstance(file, RemotePath) or isinstance(target, RemotePath):
         target.write_bytes(file.read_bytes())
+        if not isinstance(target, RemotePath):
+            times = file.stat()
+            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
         shutil.copy2(file, target)
 

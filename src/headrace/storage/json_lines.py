@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.errors import reason
+from headrace.storage.durable import sync_directory
 from headrace.storage.remote import RemotePath
 
 _TAIL_BYTES = 65_536
@@ -40,11 +41,7 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
         if sync:
             os.fsync(file.fileno())
     if sync and is_new:
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(path.parent)
 
 
 def _append_remote(path: RemotePath, text: str) -> None:

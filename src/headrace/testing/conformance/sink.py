@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.rewind import Past
+from headrace.checkpoint.restore import Past
 from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext, readable_back
 from headrace.errors import Fenced, HeadraceError, NothingChanged, SinkError
 from headrace.testing.conformance.triggers import NAME, STEPS, SinkTriggers, forget_commit
