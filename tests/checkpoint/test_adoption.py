@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.adoption import copied, unfit
+from headrace.checkpoint.handover import copied, unfit
 from headrace.checkpoint.state_schema import schema_differences, state_schema
 from headrace.errors import CheckpointError
 from tests.run.former_jobs import digests, unchanged

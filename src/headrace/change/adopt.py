@@ -21,8 +21,7 @@ from headrace.check.analysed import analysed
 from headrace.check.state_bounds import POLICY, kept_policy
 from headrace.check.structure import concerning
 from headrace.checkpoint import Checkpoint, StateOperator
-from headrace.checkpoint.adoption import copied, listing, unfit
-from headrace.checkpoint.handover import EVOLUTION
+from headrace.checkpoint.handover import EVOLUTION, copied, listing, unfit
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.contract import Held, SinkContext

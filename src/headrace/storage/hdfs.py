@@ -7,7 +7,8 @@ import getpass
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -91,43 +92,48 @@ class Hdfs(Store):
         """A file beside `path` that holds `data`; its name begins with a dot, so that Spark does not read it."""
         folder, _, name = path.rpartition("/")
         draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}.headrace"
-        for last, pause in _attempts():
-            try:
-                # The NameNode names a DataNode, which takes the bytes.
-                answer = self._call("CREATE", draft, method="put", redirect=False, overwrite="true", permission="600")
-                sent = self._web.session.put(answer.headers["Location"], data=data)
-                if sent.status_code in (401, 403):
-                    raise refused(self.url, _remote_reason(sent))
-                sent.raise_for_status()
-                return draft
-            except requests.RequestException as error:
-                self._pause(error, last, pause)
-        raise AssertionError("the last attempt returns or raises")
+
+        def write() -> None:
+            # The NameNode names a DataNode, which takes the bytes.
+            answer = self._call("CREATE", draft, method="put", redirect=False, overwrite="true", permission="600")
+            sent = self._web.session.put(answer.headers["Location"], data=data)
+            if sent.status_code in (401, 403):
+                raise refused(self.url, _remote_reason(sent))
+            sent.raise_for_status()
+
+        self._again(write)
+        return draft
 
     def _rename(self, path: str, new: str, *, overwrite: bool = False) -> None:
         """Rename in one step; an answer that was lost is found again in what became of the old name."""
         option = "OVERWRITE" if overwrite else "NONE"
-        asked = False
-        for last, pause in _attempts():
+        tries = count()
+
+        def rename() -> None:
+            is_first = next(tries) == 0
             try:
                 self._call("RENAME", path, method="put", destination=new, renameoptions=option)
-                return
             except FileNotFoundError:
-                if asked:
-                    return
-                raise
-            except requests.RequestException as error:
-                asked = True
-                self._pause(error, last, pause)
+                if is_first:
+                    raise
+
+        self._again(rename)
 
     def _ask(self, verb: str, path: str, *, method: str = "get", **options: str) -> Any:
         """What may be asked again without harm."""
-        for last, pause in _attempts():
+        return self._again(lambda: self._call(verb, path, method=method, redirect=True, **options))
+
+    def _again(self, attempt: Callable[[], Any]) -> Any:
+        """What `attempt` gives, which is made again after a pause while nothing answers."""
+        for pause in _PAUSES:
             try:
-                return self._call(verb, path, method=method, redirect=True, **options)
-            except requests.RequestException as error:
-                self._pause(error, last, pause)
-        raise AssertionError("the last attempt returns or raises")
+                return attempt()
+            except requests.RequestException:
+                time.sleep(pause)
+        try:
+            return attempt()
+        except requests.RequestException as error:
+            raise silent(f"{self.url} (by WebHDFS at {self.web_address})", reason_of(error)) from error
 
     def _call(self, verb: str, path: str, *, method: str, redirect: bool = True, **options: str) -> Any:
         try:
@@ -144,22 +150,10 @@ class Hdfs(Store):
                 raise requests.ConnectionError(said) from error
             raise OSError(errno.EIO, said, self.url + path) from error
 
-    def _pause(self, error: requests.RequestException, last: bool, seconds: float) -> None:
-        if last:
-            raise silent(f"{self.url} (by WebHDFS at {self.web_address})", reason_of(error)) from error
-        time.sleep(seconds)
-
-
-def _attempts() -> list[tuple[bool, float]]:
-    return [*((False, pause) for pause in _PAUSES), (True, 0.0)]
-
 
 def _with_timeout(request: Any) -> Any:
     def asked(*arguments: Any, **options: Any) -> Any:
-        options.setdefault("timeout", _TIMEOUT_SECONDS)
-        if options["timeout"] is None:
-            options["timeout"] = _TIMEOUT_SECONDS
-        return request(*arguments, **options)
+        return request(*arguments, **{**options, "timeout": options.get("timeout") or _TIMEOUT_SECONDS})
 
     return asked
 

@@ -79,7 +79,11 @@ class RemotePath(PosixPath):
         return False
 
     def stat(self, **_: Any) -> os.stat_result:
-        return stat_of(self.entry())
+        found = self.entry()
+        mode = modes.S_IFDIR | 0o700 if found.is_directory else modes.S_IFREG | 0o600
+        seconds = found.modified_ms // 1000
+        more = {"st_mtime_ns": found.modified_ms * 1_000_000, "st_mtime": found.modified_ms / 1000}
+        return os.stat_result((mode, 0, 0, 1, 0, 0, found.size_bytes, seconds, seconds, seconds), more)
 
     def lstat(self) -> os.stat_result:
         return self.stat()
@@ -230,14 +234,6 @@ class _Parts(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def stat_of(found: StoreEntry) -> os.stat_result:
-    """What `os.stat` would tell of it."""
-    mode = modes.S_IFDIR | 0o700 if found.is_directory else modes.S_IFREG | 0o600
-    seconds = found.modified_ms // 1000
-    more = {"st_mtime_ns": found.modified_ms * 1_000_000, "st_mtime": found.modified_ms / 1000}
-    return os.stat_result((mode, 0, 0, 1, 0, 0, found.size_bytes, seconds, seconds, seconds), more)
 
 
 def _is_scheme(text: str) -> bool:

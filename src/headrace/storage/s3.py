@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoC
 from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
-from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.errors import Finding, PlatformError
 from headrace.storage.store import Store, StoreEntry, first_line, reason_of, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
@@ -173,7 +173,10 @@ class S3(Store):
         probe = f"{folder.rstrip('/')}/.probe.{uuid.uuid4().hex[:12]}"
         try:
             if not self.create(probe, b"") or self.create(probe, b"."):
-                raise not_conditional(self.url, "of two that write a file, both are told that they were the first")
+                what = f"the storage {self.url} cannot keep one driver from writing over another: of two that write a "
+                what += "file, both are told that they were the first"
+                fix = "name a store with conditional puts (If-None-Match), a path on hdfs://, or a mounted directory"
+                raise PlatformError(Finding(code="HR837", what=what, fix=fix))
         finally:
             self._ask("delete_object", Key=_key(probe))
         self._keeps_first = True
@@ -304,7 +307,9 @@ def answered(url: str, where: str, key: str, error: ClientError) -> Exception:
     code, said = str(told.get("Code", "")), str(told.get("Message") or first_line(error)).strip().splitlines()[0]
     status = int(error.response["ResponseMetadata"]["HTTPStatusCode"])
     if code == "NoSuchBucket":
-        return no_such_bucket(url, where)
+        what = f"the bucket of the storage {where} is not there"
+        fix = f"make the bucket '{url.partition('://')[2]}', or name another one in `storage`"
+        return PlatformError(Finding(code="HR836", what=what, fix=fix))
     if code in _MISSING:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{url}/{key}")
     if code in _TAKEN or status == 412:
@@ -316,25 +321,3 @@ def answered(url: str, where: str, key: str, error: ClientError) -> Exception:
     if status >= 500 or code in ("SlowDown", "RequestTimeout"):
         return silent(where, f"{said.rstrip('.')} ({code})")
     return OSError(errno.EIO, f"{said.rstrip('.')} ({code})", f"{url}/{key}")
-
-
-def no_such_bucket(url: str, where: str) -> HeadraceError:
-    """The fault of a bucket that nobody has made."""
-    return PlatformError(
-        Finding(
-            code="HR836",
-            what=f"the bucket of the storage {where} is not there",
-            fix=f"make the bucket '{url.partition('://')[2]}', or name another one in `storage`",
-        )
-    )
-
-
-def not_conditional(url: str, why: str) -> HeadraceError:
-    """The fault of a store that lets two writers both be the first."""
-    return PlatformError(
-        Finding(
-            code="HR837",
-            what=f"the storage {url} cannot keep one driver from writing over another: {why}",
-            fix="name a store with conditional puts (If-None-Match), a path on hdfs://, or a mounted directory",
-        )
-    )

@@ -71,32 +71,28 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
         taken[identity(entry.file)] = entry.file, entry
         found.newest_ms = max(found.newest_ms, entry.timestamp)
     oldest_ms = found.newest_ms - age_limit_ms(source)
-    settled_at = time.time() - _ON_ITS_WAY_SECONDS
+    settled_at = 1000 * (time.time() - _ON_ITS_WAY_SECONDS)
     moved = source.clean_source != "off"
     for file in file_paths.listing(file_paths.local(source.path), hidden=True):
         path = file_paths.normal(file.path)
         known, listed = taken.get(identity(path), (None, None))
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            continue
         if listed is not None and known == path:
-            if not listed.as_read(kept).is_same(file_paths.listed(file)):
+            if not listed.as_read(kept).is_same(file.read):
                 found.changed.append(path)
             continue
         if file_paths.is_hidden(file.name):
-            if _is_data(file.name) and max(status.st_mtime, status.st_ctime) < settled_at:
+            if _is_data(file.name) and file.since_ms < settled_at:
                 found.hidden.append(path)
         elif known is not None:
             # One that was moved elsewhere after it was read is the same file, not a namesake.
             if not moved and file_paths.exists(known):
                 found.namesakes.append(path)
-        elif status.st_mtime * 1000 < oldest_ms:
+        elif file.read.modified_ms < oldest_ms:
             found.aged.append(path)
         else:
-            found.waiting, found.waiting_bytes = found.waiting + 1, found.waiting_bytes + status.st_size
-            modified = int(status.st_mtime * 1000)
-            found.oldest_ms = modified if found.oldest_ms is None else min(found.oldest_ms, modified)
+            found.waiting += 1
+            found.waiting_bytes += file.read.size_bytes or 0
+            found.oldest_ms = min(found.oldest_ms or file.read.modified_ms, file.read.modified_ms)
     return found
 
 

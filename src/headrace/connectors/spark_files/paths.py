@@ -7,13 +7,13 @@ import glob
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.read_files import ReadFile
 from headrace.storage.location import place
-from headrace.storage.remote import RemotePath, stat_of
+from headrace.storage.remote import RemotePath
 from headrace.storage.store import StoreEntry
 
 _GLOB = re.compile(r"[*?\[\]{}]")
@@ -21,29 +21,19 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
-class StoredFile:
-    """What `os.scandir` tells of a file, of one in a store."""
+class FoundFile:
+    """A file of a `listing`, and since when it is as it is, in milliseconds since 1970."""
 
     path: str
     name: str
-    entry: StoreEntry
-
-    def stat(self) -> os.stat_result:
-        return stat_of(self.entry)
-
-
-Found: TypeAlias = "os.DirEntry[str] | StoredFile"
+    read: ReadFile
+    since_ms: int
 
 
 def present(path: str) -> ReadFile:
     """What a file, that is known, is now, by one question. Raises OSError, PlatformError."""
     there = place(path)
     return _of_entry(there.entry()) if isinstance(there, RemotePath) else _of_stat(os.stat(path))
-
-
-def listed(file: Found) -> ReadFile:
-    """The same of a file of a `listing`."""
-    return _of_entry(file.entry) if isinstance(file, StoredFile) else _of_stat(file.stat())
 
 
 def _of_stat(facts: os.stat_result) -> ReadFile:
@@ -111,7 +101,7 @@ def patterns(path: str) -> Iterator[str]:
         yield from patterns(path[: found.start()] + choice + path[found.end() :])
 
 
-def listing(path: str, *, hidden: bool = False) -> Iterator[Found]:
+def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
     """The files that Spark finds under `path`, a directory or a glob, that is known.
 
     Those of hidden names, which Spark leaves out, only if `hidden`; what lies in hidden directories never. Raises
@@ -122,14 +112,14 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[Found]:
             yield from _stored(pattern, hidden)
             continue
         for found in glob.glob(pattern) if is_glob(pattern) else [pattern]:
-            if os.path.isdir(found):
-                yield from _below(found, hidden)
-            elif os.path.exists(found):
-                with os.scandir(os.path.dirname(found)) as entries:
-                    yield from (entry for entry in entries if entry.path == found)
+            for file in _below(found, hidden) if os.path.isdir(found) else (found,):
+                with suppress(FileNotFoundError):
+                    facts = os.stat(file)
+                    since_ms = int(max(facts.st_mtime, facts.st_ctime) * 1000)
+                    yield FoundFile(file, os.path.basename(file), _of_stat(facts), since_ms)
 
 
-def _below(place: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
+def _below(place: str, hidden: bool) -> Iterator[str]:
     queue = [place]
     while queue:
         try:
@@ -142,10 +132,10 @@ def _below(place: str, hidden: bool) -> Iterator[os.DirEntry[str]]:
                 if not is_hidden(entry.name):
                     queue.append(entry.path)
             elif hidden or not is_hidden(entry.name):
-                yield entry
+                yield entry.path
 
 
-def _stored(pattern: str, hidden: bool) -> Iterator[StoredFile]:
+def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
     home = place(base(pattern))
     rest = pattern.removeprefix(base(pattern)).strip("/")
     queue = list(home.glob(rest)) if rest else [home]
@@ -166,7 +156,7 @@ def _stored(pattern: str, hidden: bool) -> Iterator[StoredFile]:
                 if not is_hidden(entry.name):
                     queue.append(folder / entry.name)
             elif hidden or not is_hidden(entry.name):
-                yield StoredFile(str(folder / entry.name), entry.name, entry)
+                yield FoundFile(str(folder / entry.name), entry.name, _of_entry(entry), entry.modified_ms)
 
 
 def is_hidden(name: str) -> bool:
