@@ -8,14 +8,23 @@ for a number of days: all silently. A type for which the user names a format or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from headrace.connectors.files.columns import type_name
 from headrace.connectors.files.rows import INEXACT, MISFIT, excerpt
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, DecimalType, StructType
 
 # An option of the user's that leaves a type to Spark's reader.
 _LEFT_BY = {
@@ -42,8 +51,6 @@ class Exact:
 
     def as_text(self, schema: StructType) -> StructType:
         """The schema to read with: what is judged by its text is STRING."""
-        from pyspark.sql.types import StructField, StructType
-
         return StructType(
             [StructField(each.name, self._text_type(each.dataType), each.nullable, each.metadata) for each in schema]
         )
@@ -54,9 +61,6 @@ class Exact:
 
     def value(self, text: Column, kind: DataType) -> Column:
         """The value of a column that was read as text; NULL where it does not convert."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
-
         if not self.judges(kind):
             return text
         if isinstance(kind, StructType):
@@ -74,9 +78,6 @@ class Exact:
 
     def is_bad(self, text: Column, kind: DataType) -> Column:
         """Whether a text does not convert, or not exactly; NULL is never bad."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import ArrayType, MapType, StructType
-
         if not self.judges(kind):
             return F.lit(False)
         if isinstance(kind, StructType):
@@ -93,8 +94,6 @@ class Exact:
 
     def described(self, name: str, text: Column, kind: DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
-        from pyspark.sql import functions as F
-
         nested = self._text_type(kind).simpleString() != "string"
         shown = F.to_json(F.struct(text.alias(name))) if nested else text
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
@@ -102,9 +101,6 @@ class Exact:
         return F.concat(mark, column_and_type, F.col("_metadata.file_path"), F.lit(" `"), excerpt(shown), F.lit("`"))
 
     def _is_exact(self, text: Column, kind: DataType) -> Column:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import DateType, DecimalType, TimestampType
-
         if isinstance(kind, DecimalType):
             return _is_exact_decimal(text, kind)
         if isinstance(kind, DateType):
@@ -119,8 +115,6 @@ class Exact:
         return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
 
     def _text_type(self, kind: DataType) -> DataType:
-        from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
         if isinstance(kind, StructType):
             return self.as_text(kind)
         if isinstance(kind, ArrayType):
@@ -132,8 +126,6 @@ class Exact:
 
 def _is_exact_decimal(text: Column, kind: DecimalType) -> Column:
     """Whether nothing but zeros lies behind the scale, also where an exponent moves the point."""
-    from pyspark.sql import functions as F
-
     plain = text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{kind.scale}}}0*\s*$")
     whole, fraction, exponent = (
         F.regexp_extract(text, r"^\s*[+-]?(\d*)\.?(\d*)[eE]([+-]?\d{1,4})\s*$", number) for number in (1, 2, 3)
@@ -147,20 +139,14 @@ def _is_exact_decimal(text: Column, kind: DecimalType) -> Column:
 
 def _is_epoch(text: Column) -> Column:
     """Whether a text can only be a number of seconds since 1970, up to the year 9999."""
-    from pyspark.sql import functions as F
-
     seconds = text.try_cast("bigint")
     return text.rlike(r"^-?(\d{1,3}|\d{8,12})$") & F.coalesce(F.abs(seconds) <= _LAST_SECOND, F.lit(False))
 
 
 def _has_year(text: Column) -> Column:
     """Whether a text begins with a year of four digits, as far as that is told by what follows it."""
-    from pyspark.sql import functions as F
-
     return F.substring(text, 5, 1) == "-"
 
 
 def _some(found: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(found, F.lit(False))

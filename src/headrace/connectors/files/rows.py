@@ -15,16 +15,16 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType, StructType
+from pyspark import SparkContext
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StringType, StructType
 
-    # What the message of a refused row says, and whether a row has the fault.
-    Fault: TypeAlias = tuple[Column, Column]
-    Test: TypeAlias = Callable[[Column], Column]
+# What the message of a refused row says, and whether a row has the fault.
+Fault: TypeAlias = tuple[Column, Column]
+Test: TypeAlias = Callable[[Column], Column]
 
 # What spark/failures.py knows the message of a refused row by; what follows is the column and the file.
 MISSING = "HEADRACE_MISSING_VALUE"
@@ -53,8 +53,6 @@ def faults(
     Spark's readers make every column nullable, and its csv reader replaces what does not decode. Whoever names an
     encoding takes that upon himself.
     """
-    from pyspark.sql import functions as F
-
     found: dict[str, list[Fault]] = {}
     names = {name.lower(): name for name, _ in kinds}
     for name in required:
@@ -72,15 +70,11 @@ def faults(
 
 
 def _said(mark: str, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit(f"{mark} `{name}` "), F.col("_metadata.file_path"))
 
 
 def refuse(columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]]) -> list[Column]:
     """The columns, each failing at the first value with a fault and naming its file, if the query reads it."""
-    from pyspark.sql import functions as F
-
     checked = []
     for name, column in columns.items():
         for said, bad in faults.get(name, ()):
@@ -91,16 +85,11 @@ def refuse(columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]])
 
 def any_of(faults: Mapping[str, Sequence[Fault]]) -> Column:
     """Whether a row has any of the faults; a question that NULL does not answer is no fault, and the row stays."""
-    from pyspark.sql import functions as F
-
     return reduce(or_, [F.coalesce(bad, F.lit(False)) for each in faults.values() for _, bad in each], F.lit(False))
 
 
 def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Iterator[tuple[str, Column, Column]]:
     """Of each column that Spark's reader may have changed: its name, what is said of it, and whether a row has it."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import DoubleType, FloatType, StringType
-
     given = {name.lower() for name in options}
     for each in schema:
         column = F.col(f"`{each.name}`")
@@ -117,14 +106,10 @@ def _doubled(text: Column) -> Column:
 
 
 def _infinite(number: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.abs(number) == F.lit(float("inf"))
 
 
 def _holds(kind: DataType, wanted: tuple[type[DataType], ...]) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     if isinstance(kind, StructType):
         return any(_holds(each.dataType, wanted) for each in kind)
     if isinstance(kind, ArrayType):
@@ -134,9 +119,6 @@ def _holds(kind: DataType, wanted: tuple[type[DataType], ...]) -> bool:
 
 def _anywhere(column: Column, kind: DataType, wanted: tuple[type[DataType], ...], test: Test) -> Column:
     """Whether a value of a wanted type in the column, or in a part of it, passes the test; NULL never does."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     found = F.lit(False)
     if isinstance(kind, StructType):
         for each in kind:
@@ -152,15 +134,11 @@ def _anywhere(column: Column, kind: DataType, wanted: tuple[type[DataType], ...]
 
 
 def _said_with(mark: str, name: str, shown: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat(_said(mark, name), F.lit(" `"), excerpt(shown), F.lit("`"))
 
 
 def excerpt(text: Column) -> Column:
     """The beginning of a text, fit to stand in a message between backticks."""
-    from pyspark.sql import functions as F
-
     return F.translate(F.substring(text, 1, _SHOWN), "\r\n`", "  '")
 
 

@@ -14,8 +14,6 @@ from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
-from headrace.connectors.files import rows as file_rows
-from headrace.connectors.files.exact import Exact
 from headrace.connectors.files.options import FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
@@ -36,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
+
+    from headrace.connectors.files.exact import Exact
+    from headrace.connectors.files.rows import Fault
 
     Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
@@ -102,6 +103,8 @@ class Files(FilesOptions, Source):
         return self.schema
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        from headrace.connectors.files import rows as file_rows
+
         self._require_directory()
         require_patterns(spark, self.format, self.options)
         reader = spark.readStream.name(name).format(self.format).options(**self._reader_options())
@@ -122,6 +125,8 @@ class Files(FilesOptions, Source):
         return frame.select(*columns) if columns else frame
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        from headrace.connectors.files import rows as file_rows
+
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
         if self.on_bad_row == "quarantine":
@@ -288,6 +293,8 @@ class Files(FilesOptions, Source):
 
     @property
     def _exact(self) -> Exact | None:
+        from headrace.connectors.files.exact import Exact
+
         judged = self.format in file_options.ROW_FORMATS and self.inexact == "bad-row"
         return Exact(self.format, self.options) if judged else None
 
@@ -306,10 +313,12 @@ class Files(FilesOptions, Source):
                 values[field_.name] = self._exact.value(values[field_.name], field_.dataType)
         return values
 
-    def _faults(self, frame: DataFrame, schema: StructType | None) -> dict[str, list[file_rows.Fault]]:
+    def _faults(self, frame: DataFrame, schema: StructType | None) -> dict[str, list[Fault]]:
         """What may be wrong with a row, by its columns."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
+
+        from headrace.connectors.files import rows as file_rows
 
         required = [] if self.schema is None else self._required(cast(StructType, StructType.fromDDL(self.schema)))
         fields = [each for each in schema or () if each.name != CORRUPT_RECORD]
@@ -327,6 +336,8 @@ class Files(FilesOptions, Source):
 
     def _is_bad(self, frame: DataFrame, schema: StructType | None) -> Column:
         from pyspark.sql import functions as F
+
+        from headrace.connectors.files import rows as file_rows
 
         return F.col(CORRUPT_RECORD).isNotNull() | file_rows.any_of(self._faults(frame, schema))
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 from headrace.connectors.kafka import prefix as kafka_prefix
-from headrace.connectors.kafka import values as kafka_values
 from headrace.connectors.kafka.client import FAILURES, Client, client
 from headrace.connectors.kafka.options import KafkaOptions
 from headrace.contract import (
@@ -129,8 +128,10 @@ class Kafka(KafkaOptions, Source):
         """The messages that were quarantined; `file` is topic/partition/offset, `record` the value as text."""
         if self.on_bad_row != "quarantine":
             return None
+        from headrace.connectors.kafka.values import undecodable
+
         frame = self._messages(spark, prefix, "batch")
-        return kafka_values.undecodable(frame, self.value, self._schema())
+        return undecodable(frame, self.value, self._schema())
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         return kafka_prefix.mismatch(prefix, self.reads_topic, self.topics())
@@ -208,13 +209,15 @@ class Kafka(KafkaOptions, Source):
     def _decoded(
         self, frame: DataFrame, spark: SparkSession, metric: str, batch_column: str | None = None
     ) -> DataFrame:
+        from headrace.connectors.kafka.values import decode, refuse, rejected
+
         if self.value == "raw":
             return frame
         besides = () if batch_column is None else (batch_column,)
-        decoded = kafka_values.decode(frame, self.value, self._schema(), keep=self.keep, besides=besides)
+        decoded = decode(frame, self.value, self._schema(), keep=self.keep, besides=besides)
         if self.on_bad_row == "quarantine":
-            return kafka_values.rejected(decoded, metric)
-        return kafka_values.refuse(decoded)
+            return rejected(decoded, metric)
+        return refuse(decoded)
 
     def _schema(self) -> str | None:
         if self.schema is None or not self.has_schema_file:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructType
 
 CORRUPT = "_headrace_corrupt_record"
 _BAD = "_headrace_bad"
@@ -22,8 +23,6 @@ def decode(
     frame: DataFrame, value: str, schema: str | None, *, keep: Sequence[str] = (), besides: Sequence[str] = ()
 ) -> DataFrame:
     """The kept columns, those of the value and `besides`; and last, for `rejected` or `refuse`, where a bad one is."""
-    from pyspark.sql import functions as F
-
     decoded = _decoded(frame, value, schema)
     names = _names(decoded)
     columns = [F.col(f"{_VALUE}.`{name}`") for name in names] if value != "text" else [F.col(_VALUE).alias("value")]
@@ -33,8 +32,6 @@ def decode(
 
 def rejected(decoded: DataFrame, metric: str) -> DataFrame:
     """Count the messages that do not decode under `metric`, and let the others pass."""
-    from pyspark.sql import functions as F
-
     bad = F.col(_BAD).isNotNull()
     unreadable = F.count_if(bad).alias("unreadable")
     counted = decoded.observe(metric, F.count_if(bad).alias("rows"), unreadable)
@@ -43,16 +40,12 @@ def rejected(decoded: DataFrame, metric: str) -> DataFrame:
 
 def refuse(decoded: DataFrame) -> DataFrame:
     """Fail at the first message that does not decode, with its place."""
-    from pyspark.sql import functions as F
-
     fails = F.raise_error(F.concat(F.lit(f"{MARK} "), F.col(_BAD))).cast("boolean")
     return decoded.where(F.when(F.col(_BAD).isNotNull(), fails).otherwise(F.lit(True))).drop(_BAD)
 
 
 def undecodable(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
     """The messages that do not decode: (file, record, batch)."""
-    from pyspark.sql import functions as F
-
     decoded = _decoded(frame, value, schema)
     record = F.col("value").cast("string").alias("record")
     return decoded.where(_at(value, schema, _names(decoded)).isNotNull()).select(
@@ -61,8 +54,6 @@ def undecodable(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
 
 
 def _decoded(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
     text = F.col("value").cast("string")
     if value == "text":
         return frame.withColumn(_VALUE, text)
@@ -70,8 +61,6 @@ def _decoded(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
         from pyspark.sql.avro.functions import from_avro
 
         return frame.withColumn(_VALUE, from_avro("value", schema or "", {"mode": "PERMISSIVE"}))
-    from pyspark.sql.types import StringType, StructType
-
     shape = cast(StructType, StructType.fromDDL(schema or "")).add(CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     return frame.withColumn(_VALUE, F.from_json(text, shape, options))
@@ -83,15 +72,11 @@ def _names(decoded: DataFrame) -> list[str]:
 
 
 def _place() -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat_ws("/", "topic", "partition", "offset")
 
 
 def _at(value: str, schema: str | None, names: Sequence[str]) -> Column:
     """The place of a message whose value does not decode, else NULL. One without a value has nothing to decode."""
-    from pyspark.sql import functions as F
-
     bad = F.lit(False)
     if value == "json":
         bad = _bad_json()
@@ -101,14 +86,11 @@ def _at(value: str, schema: str | None, names: Sequence[str]) -> Column:
 
 
 def _bad_json() -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(_VALUE).isNull() | F.col(f"{_VALUE}.{CORRUPT}").isNotNull()
 
 
 def _bad_avro(schema: str, names: Sequence[str]) -> Column:
     """Spark gives a row of NULLs for bytes that are no such record; such a record itself is the same bytes again."""
-    from pyspark.sql import functions as F
     from pyspark.sql.avro.functions import to_avro
 
     empty = F.col(_VALUE).isNull()
