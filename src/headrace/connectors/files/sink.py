@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headrace.checkpoint.relocation import rewrite
+from headrace.connectors.files.options import FORMATS
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import local_directory
@@ -39,8 +40,6 @@ from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-FORMATS = ("text", "csv", "json", "parquet", "orc")
 
 
 @dataclass(frozen=True, kw_only=True)

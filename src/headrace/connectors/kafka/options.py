@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
@@ -175,16 +176,22 @@ def _is_avro(text: str) -> bool:
     return text.lstrip().startswith(("{", "[", '"'))
 
 
+def avro_text(schema: str) -> str | OptionError:
+    """The schema that is given, or that the file of this name holds."""
+    if _is_avro(schema):
+        return schema
+    try:
+        return Path(schema).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        return OptionError(what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+
+
 def _avro(schema: str) -> Iterator[OptionError]:
-    text = schema
-    if not _is_avro(schema):
-        try:
-            with open(schema, encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError) as error:
-            what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
-            yield OptionError(what=what, fix="give schema the path of an .avsc file, or the JSON itself")
-            return
+    text = avro_text(schema)
+    if isinstance(text, OptionError):
+        yield text
+        return
     try:
         json.loads(text)
     except ValueError as error:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.connectors.kafka.producer import client_settings
 from headrace.contract import Lag, SourcePrefix
-from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,14 +79,6 @@ def mismatch(prefix: SourcePrefix, reads: Callable[[str, int], bool], topics: Se
             return f"it read partition {partition} of topic '{topic}', which the source does not name"
     unread = sorted(set(topics) - {topic for topic, _ in found}) if found else []
     return f"it did not read topic '{unread[0]}', which the source names" if unread else ""
-
-
-def require_kept(wanted: Ranges, earliest: Mapping[Place, int]) -> None:
-    """Raise SourceError when messages of the prefix are gone."""
-    gone = first_gone(wanted, earliest)
-    if gone is not None:
-        fix = "verify while the topic still keeps what was read, or let it keep messages longer"
-        raise SourceError(Finding(code="HR343", what=f"messages of {gone}", fix=fix))
 
 
 def first_gone(wanted: Ranges, earliest: Mapping[Place, int]) -> str | None:

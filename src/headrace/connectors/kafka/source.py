@@ -10,11 +10,12 @@ from uuid import uuid4
 
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka.client import FAILURES, Client, client
-from headrace.connectors.kafka.options import KafkaOptions
+from headrace.connectors.kafka.options import KafkaOptions, avro_text
 from headrace.contract import (
     Failure,
     Identity,
     Lag,
+    OptionError,
     Source,
     SourceFacts,
     SourcePrefix,
@@ -200,7 +201,10 @@ class Kafka(KafkaOptions, Source):
             empty = spark.createDataFrame([], shape.schema)
             return empty if batch_column is None else kafka_prefix.with_batch(empty, {}, batch_column)
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            kafka_prefix.require_kept(ranges, broker.earliest(ranges))
+            gone = kafka_prefix.first_gone(ranges, broker.earliest(ranges))
+        if gone is not None:
+            fix = "verify while the topic still keeps what was read, or let it keep messages longer"
+            raise SourceError(Finding(code="HR343", what=f"messages of {gone}", fix=fix))
         first = {place: spans[0].start for place, spans in ranges.items()}
         last = {place: spans[-1].end for place, spans in ranges.items()}
         frame = reader.options(**kafka_prefix.span_options(first, last)).load()
@@ -220,12 +224,9 @@ class Kafka(KafkaOptions, Source):
         return refuse(decoded)
 
     def _schema(self) -> str | None:
-        if self.schema is None or not self.has_schema_file:
+        if self.schema is None or self.value != "avro":
             return self.schema
-        try:
-            with open(self.schema, encoding="utf-8") as file:
-                return file.read()
-        except OSError as error:
-            what = f"the Avro schema '{self.schema}' cannot be read: {error.strerror}"
-            fix = "give schema the path of an .avsc file, or the JSON itself"
-            raise SourceError(Finding(code="HR113", what=what, fix=fix)) from error
+        text = avro_text(self.schema)
+        if isinstance(text, OptionError):
+            raise SourceError(Finding(code=text.code, what=text.what, fix=text.fix))
+        return text
