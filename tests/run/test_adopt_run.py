@@ -316,11 +316,11 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
     copy = shutil.copyfile
     copies: list[Path] = []
 
-    def cut_off(source: Path, target: Path) -> object:
+    def cut_off(source: Path, target: Path, **options: bool) -> object:
         copies.append(target)
         if len(copies) == 9:
             raise Killed("copying")
-        return copy(source, target)
+        return copy(source, target, **options)
 
     steps = ("recorded", "copying", "copied", "sink", "entered", "moved")
     for generation, step in enumerate(steps, start=1):
