@@ -95,9 +95,9 @@ def test_a_job_that_writes_meanwhile_is_noticed(
 ) -> None:
     copy = shutil.copyfile
 
-    def writing(source: Path, target: Path) -> object:
+    def writing(source: Path, target: Path, **options: bool) -> object:
         (old.root / "offsets" / "3").write_text((old.root / "offsets" / "2").read_text())
-        return copy(source, target)
+        return copy(source, target, **options)
 
     monkeypatch.setattr(shutil, "copyfile", writing)
     with pytest.raises(CheckpointError, match="HR599"):
