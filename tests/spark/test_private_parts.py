@@ -804,10 +804,9 @@ def a_plan_tells_how_large_its_rows_are(scene: Scene) -> None:
     assert 0 < sizes[0] < TINY_BYTES < estimated_bytes(scene.spark.range(1_000_000))
 
 
-@canary("connectors/delta/generations")
+@canary("connectors/delta/table")
 def delta_forgets_a_table_that_was_moved_away(scene: Scene) -> None:
-    from headrace.connectors.delta.generations import _forget
-    from headrace.connectors.delta.table import at_path
+    from headrace.connectors.delta.table import at_path, forget
 
     place = scene.home / "moved"
     for rows in (2, 1):
@@ -816,7 +815,7 @@ def delta_forgets_a_table_that_was_moved_away(scene: Scene) -> None:
         assert table is not None
         assert table.now().rows().count() == rows
         place.rename(scene.home / f"moved-{rows}")
-        _forget(scene.spark, str(place))
+        forget(scene.spark, str(place))
 
 
 @canary("connectors/delta/table")
@@ -931,7 +930,6 @@ def conditions_have_known_names(scene: Scene) -> None:
 
 
 JARS = {
-    "connectors/delta/generations": "delta",
     "connectors/delta/table": "delta",
     "connectors/delta/rewind": "delta",
     "connectors/kafka/client": "kafka",

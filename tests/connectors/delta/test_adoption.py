@@ -87,5 +87,5 @@ def test_rows_that_share_a_key_are_told(spark: SparkSession, tmp_path: Path) -> 
     frame = spark.createDataFrame([("a", 1), ("a", 2)], "name STRING, total INT")
     frame.write.format("delta").save(str(tmp_path / "t"))
     context = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "c")
-    with pytest.raises(HeadraceError, match="2 rows with the key name 'a'"):
+    with pytest.raises(HeadraceError, match="2 rows with the key name = 'a'"):
         DeltaSink(path=str(tmp_path / "t"), key=["name"]).adoption.foreign_rows(frame, context)

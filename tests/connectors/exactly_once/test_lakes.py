@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.exactly_once import judgement
 from headrace.connectors.exactly_once.judgement import KeptLine
 from headrace.connectors.iceberg import sink as iceberg
-from headrace.connectors.iceberg.ledger import PROPERTY
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.contract import Boundary, SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Fenced, SinkError
@@ -183,30 +181,16 @@ def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -
     assert first.rows() == ["f0", "f1", "f3"]
 
 
-@each_lake
-def test_a_ledger_of_the_first_version_is_taken_over(
-    lake: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = LakeDriver(lake, tmp_path, tmp_path / "a", request.getfixturevalue("spark"))
-    driver.plan(0, ["f0"])
-    with monkeypatch.context() as old:
-        old.setattr(KeptLine, "of", lambda context, batch, planned: KeptLine(batch=batch, checkpoint="c"))
-        old.setattr(delta.ledger, "application_mark", lambda run, name: delta.ledger.begin_mark(run))
-        driver.start().give(0, ["f0"])
-    driver.commit(0)
-    if lake == "iceberg":
-        with iceberg_tables.catalog(tmp_path).load_table("db.result").transaction() as change:
-            known = json.loads(change.table_metadata.properties[PROPERTY])
-            change.set_properties(
-                {PROPERTY: json.dumps({k: v for k, v in known.items() if k not in ("application", "project", "lines")})}
-            )
-    driver.start().give(0, ["f0"])
-    driver.write(1, ["f1"])
-    driver.start()
-    driver.plan(1, ["f2"])
-    with pytest.raises(CheckpointError, match="HR410"):
-        driver.start()
-    assert driver.rows() == ["f0", "f1"]
+@pytest.mark.parametrize("lake", LAKES[:1])
+def test_a_clone_has_the_rows_and_no_ledger_and_is_refused(first: LakeDriver) -> None:
+    first.plan(1, ["f1"])
+    clone = LakeDriver(first.lake, first.home / "other", first.storage, first.spark)
+    first.spark.sql(f"CREATE TABLE delta.`{clone.home}/table` SHALLOW CLONE delta.`{first.home}/table`")
+    assert clone.sink.rewind.earliest(clone.run, 0, lambda: first.spark) is None
+    with pytest.raises(CheckpointError, match=r"HR410.*has no batch|HR410.*no batch of it"):
+        clone.start()
+    first.give(1, ["f1"])
+    assert first.rows() == ["f0", "f1"]
 
 
 @each_lake

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from headrace.connectors.exactly_once import KeptLine
 from headrace.connectors.iceberg.batches import Writing
 from headrace.connectors.iceberg.files import DataFileReading, with_nulls
-from headrace.connectors.iceberg.ledger import TableLedger, require_ours
+from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, require_ours
 from headrace.connectors.iceberg.table import PartitionField, arrow_schema, unsupported
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, SinkError
@@ -134,9 +135,10 @@ def test_a_table_takes_the_rows_of_one_generation_of_one_query(
     tmp_path: Path, query: str, generation: int, batch: int, says: str | None
 ) -> None:
     table = iceberg_tables.table(tmp_path, "db.t")
-    ledger = TableLedger(query=query, generation=generation, epoch="e", batch=batch, checkpoint="", spark_schema="")
+    lines = () if batch < 0 else (KeptLine(batch=batch, checkpoint="c"),)
+    ledger = TableLedger(query=query, generation=generation, application="unnamed", epoch="e", result="{}", lines=lines)
     with table.transaction() as transaction:
-        transaction.set_properties(ledger.properties)
+        transaction.set_properties({PROPERTY: ledger.dumps()})
     context = SinkContext(query="q", generation=2, mode="append", checkpoint=tmp_path)
     if says is None:
         require_ours(table, "it", context)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from headrace.connectors.exactly_once import KeptLine
-from headrace.connectors.iceberg.batches import Writing, committing
+from headrace.connectors.iceberg.batches import Writing
 from headrace.connectors.iceberg.files import form_of
-from headrace.connectors.iceberg.ledger import TableLedger
+from headrace.connectors.iceberg.ledger import TableLedger, committing, enter
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.contract import Session, SinkContext
 from headrace.errors import SinkError
@@ -35,15 +36,11 @@ class Result:
         self.sink = IcebergSink(table=NAME, catalog=iceberg_tables.properties(home))
         self.context = SinkContext(query="q", generation=1, mode="append", checkpoint=home / "checkpoint")
         table = iceberg_tables.table(home, NAME, IDS)
-        begun = TableLedger(
-            query="q", generation=1, epoch="e", batch=-1, checkpoint="c", spark_schema="{}", application="unnamed"
-        )
-        with committing(table, begun) as update, update.fast_append():
-            pass
+        enter(table, TableLedger.begin(self.context, "{}"))
 
     def batch(self, number: int) -> None:
         table = iceberg_tables.catalog(self.home).load_table(NAME)
-        known = TableLedger.of(table)
+        known = TableLedger.of_table(table)
         assert known is not None
         rows = pa.table({"id": [number]}, schema=IDS).to_batches()
         made = Writing(form_of(table), table.io, NAME)._written(rows)
@@ -96,3 +93,17 @@ def test_no_other_writers_rows_are_taken_off_and_no_expired_snapshot_is_asked_fo
     with pytest.raises(SinkError, match="HR583"):
         result.sink.rewind.undo(result.context, 2, no_session)
     assert result.ids() == [0, 1, 2, 70]
+
+
+def test_what_is_remembered_of_a_table_follows_a_new_name_of_its_query(tmp_path: Path) -> None:
+    result = Result(tmp_path)
+    for batch in range(3):
+        result.batch(batch)
+    result.sink.rewind.go_back(result.context, 0, no_session)
+    result.sink.reset.hand_over(result.context, 2, no_session)
+    result.sink.reset.hand_over(replace(result.context, generation=2), 1, no_session)
+    renamed = replace(result.context, query="new")
+    result.sink.rename.rename_query(renamed, "q", no_session)
+    assert result.sink.ledger.last_batch(result.context) is None
+    result.sink.rewind.undo(renamed, 0, no_session)
+    assert (result.ids(), result.sink.rewind.earliest(renamed, 2, no_session)) == ([0, 1, 2], 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
+from headrace.connectors.catalog.source import ANOTHER_KIND, FORMATS, NAME, described
 from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-FORMATS = ("text", "csv", "json", "parquet", "orc")
-_NAME = re.compile(r"(?:spark_catalog\.)?(?:(\w+)\.)?(\w+)")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TableSink(CatalogSink):
@@ -67,7 +64,7 @@ class TableSink(CatalogSink):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        if _NAME.fullmatch(self.table) is None:
+        if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
             yield OptionError(code="HR113", what=what, fix="write table or database.table, of letters, digits and _")
         if self.format not in FORMATS:
@@ -182,27 +179,22 @@ class TableSink(CatalogSink):
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
     def _parts(self, spark: SparkSession) -> tuple[str, str]:
-        match = _NAME.fullmatch(self.table)
+        match = NAME.fullmatch(self.table)
         assert match is not None, "`problems` refuses other names"
         return match.group(1) or spark.catalog.currentDatabase(), match.group(2)
 
     def described(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
-        from pyspark.errors import AnalysisException
-
         if not spark.catalog.tableExists(self.table):
             return None
-        kind = spark.catalog.getTable(self.table).tableType
-        if kind not in ("MANAGED", "EXTERNAL"):
+        found = described(spark, self.table)
+        if found is None:
             what = f"'{self.table}' is a view, into which no stream can write"
             raise SinkError(Finding(code="HR419", what=what, fix="give the table another name"))
-        try:
-            found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
-        except AnalysisException as error:
-            # Tables of another catalog's own kind, as of Delta Lake, are not described so.
+        if found["provider"] == ANOTHER_KIND:
             what = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
-            raise SinkError(Finding(code="HR419", what=what, fix=fix)) from error
+            raise SinkError(Finding(code="HR419", what=what, fix=fix))
         return found
 
     def require_database(self, spark: SparkSession) -> None:

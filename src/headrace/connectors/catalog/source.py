@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMATS = ("text", "csv", "json", "parquet", "orc")
-_NAME = re.compile(r"(?:spark_catalog\.)?(?:\w+\.)?\w+")
+ANOTHER_KIND = "another kind"
+NAME = re.compile(r"(?:spark_catalog\.)?(?:(\w+)\.)?(\w+)")
 _OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchivedir"}
 
 
@@ -48,7 +49,7 @@ class CatalogTable(Source):
         return {"system": "catalog", "table": self.catalog_table}
 
     def problems(self) -> Iterator[OptionError]:
-        if _NAME.fullmatch(self.table) is None:
+        if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
             yield OptionError(code="HR113", what=what, fix="write table or database.table, of letters, digits and _")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
@@ -76,7 +77,7 @@ class CatalogTable(Source):
         reader = spark.read.format(str(found["provider"])).schema(schema)
         reader = reader.options(**{**found.get("storage_properties", {}), **self.options})
         places = file_prefix.places(taken, str(found["location"]), None)
-        return file_prefix.frame(spark, reader, places, batch_column, None)
+        return file_prefix.frame(reader, places, batch_column, None)
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         # Where the table's files lie, the catalog tells, which is asked in a session only.
@@ -93,8 +94,6 @@ class CatalogTable(Source):
 
     def _described(self, spark: SparkSession) -> Mapping[str, Any]:
         """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""
-        from pyspark.errors import AnalysisException
-
         if not spark.catalog.tableExists(self.table):
             what = f"the catalog has no table '{self.table}'"
             fix = (
@@ -102,16 +101,11 @@ class CatalogTable(Source):
                 "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             )
             raise SourceError(Finding(code="HR332", what=what, fix=fix))
-        kind = spark.catalog.getTable(self.table).tableType
-        if kind not in ("MANAGED", "EXTERNAL"):
+        found = described(spark, self.table)
+        if found is None:
             what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
             raise SourceError(Finding(code="HR332", what=what, fix=fix))
-        try:
-            found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {self.table} AS JSON").collect()[0][0])
-        except AnalysisException:
-            # Tables of another catalog's own kind, as of Delta Lake, are not described so.
-            found = {"provider": "another kind"}
         if found.get("provider") not in FORMATS:
             what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
@@ -125,3 +119,17 @@ class CatalogTable(Source):
             fix = "keep the table, or the project, in a directory without these characters"
             raise SourceError(Finding(code="HR332", what=what, fix=fix))
         return found
+
+
+def described(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
+    """What the catalog says of a table that it has; None: it is a view."""
+    from pyspark.errors import AnalysisException
+
+    if spark.catalog.getTable(table).tableType not in ("MANAGED", "EXTERNAL"):
+        return None
+    try:
+        found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {table} AS JSON").collect()[0][0])
+        return found
+    except AnalysisException:
+        # Tables of another catalog's own kind, as of Delta Lake, are not described so.
+        return {"provider": ANOTHER_KIND}

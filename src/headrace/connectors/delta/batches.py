@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
-from headrace.connectors.delta.table import DeltaTable, State, at_path
+from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, State, at_path
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
 from headrace.connectors.not_asked import twice
 from headrace.contract import SinkContext
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_CONFLICTS = "DELTA_CONCURRENT"
 _CONSTRAINTS = (
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
     "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
@@ -31,7 +30,6 @@ _CONSTRAINTS = (
     "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
 )
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -99,7 +97,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             with self.computing(batch):
                 self._write(rows, wanted.number, note)
         except Exception as error:
-            if _CONFLICTS in str(error):
+            if CONFLICTS in str(error):
                 raise Conflict(first_sentence(error)) from error
             raise
         found = ledger.progress(context, self._known_table.now().txn_ids)
@@ -107,7 +105,10 @@ class DeltaStore(BatchStore["DataFrame"]):
             # Delta has left the batch out, since a newer driver's number is above it.
             admit(Standing(newer=newer))
         if found == before:
-            self._mark(before, wanted, note)
+            # A batch that changes nothing may have left no version behind.
+            app = ledger.own_mark(context)
+            with applied(rows.sparkSession, {NOTE: note}):
+                self._known_table.now().enter({app: wanted.number}, seen={app: before.number})
         self.last = admitted.line
 
     def release(self, rows: DataFrame | None, error: Exception | None) -> None:
@@ -139,20 +140,13 @@ class DeltaStore(BatchStore["DataFrame"]):
             return ""
         return "a newer generation" if found.is_closed else f"epoch {found.epoch}, this one has {self.epoch}"
 
-    def _mark(self, before: Progress, wanted: Progress, note: str) -> None:
-        """Enter a batch that changes nothing: it may leave no version behind."""
-        table, app = self._known_table, ledger.app(self.context.query, self.context.generation)
-        with applied(table.spark, {_NOTE: note}):
-            if not table.mark({app: wanted.number}, seen={app: before.number}):
-                raise Conflict("the table was changed at the same time")
-
     def _enter_checkpoint(self) -> None:
         """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
         identity = None if self._knows_checkpoint else Checkpoint(self.context.checkpoint).id
         if identity is not None:
-            mark = ledger.checkpoint_mark(self.context, identity)
-            if mark not in self._known_table.now().txn_ids:
-                self._known_table.mark({mark: 1}, seen={})
+            state, mark = self._known_table.now(), ledger.own_mark(self.context, ledger.CHECKPOINT, identity)
+            if mark not in state.txn_ids:
+                state.enter({mark: 1})
         self._knows_checkpoint = True
 
     def _add_columns(self, spark: SparkSession) -> None:
@@ -163,12 +157,12 @@ class DeltaStore(BatchStore["DataFrame"]):
             self.added = ()
 
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
-        app, mode = ledger.app(self.context.query, self.context.generation), self.context.mode
+        app, mode = ledger.own_mark(self.context), self.context.mode
         if mode == "update":
             spark = frame.sparkSession
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
-            with applied(spark, {_APP: app, _VERSION: str(number), _NOTE: note}):
+            with applied(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
                 spark.sql(merge(f"delta.`{self.location.replace('`', '``')}`", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
@@ -179,14 +173,8 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def _require_single(self, frame: DataFrame, batch: int) -> None:
         """MERGE would add both of two rows with the same new key."""
-        from pyspark.sql import functions as F
-
-        rows = "__headrace_rows"
-        keys = [F.col(f"`{name}`") for name in self.key]
-        twice = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(rows)).where(F.col(rows) > 1).limit(1).collect()
-        if twice:
-            shown = ", ".join(f"{name} = {twice[0][name]!r}" for name in self.key)
-            what = f"{twice[0][rows]} rows share the key {shown}"
+        if shared := shared_key(frame, self.key):
+            what = "{} rows share the key {}".format(*shared)
             fix = "name columns in key that together identify a row of the result"
             raise SinkError(self._finding("HR408", batch, what, fix))
 
@@ -273,6 +261,18 @@ class TableSchema:
                 ]
             )
         return added
+
+
+def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
+    """How many rows share a key, and which; None: each has its own."""
+    from pyspark.sql import functions as F
+
+    rows = "__headrace_rows"
+    keys = [F.col(f"`{name}`") for name in key]
+    found = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(rows)).where(F.col(rows) > 1).limit(1).collect()
+    if not found:
+        return None
+    return found[0][rows], ", ".join(f"{name} = {found[0][name]!r}" for name in key)
 
 
 def merge(where: str, source: str, key: Sequence[str]) -> str:

@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
+from headrace.connectors.delta.batches import shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_files
 from headrace.connectors.delta.log import local
-from headrace.connectors.delta.table import DeltaTable, State, named, require_delta
-from headrace.connectors.exactly_once import Conflict, Renames, take_epoch
+from headrace.connectors.delta.table import DeltaTable, State, forget, named, require_delta
+from headrace.connectors.exactly_once import Renames
+from headrace.connectors.exactly_once.lake import among_writers, name_aside, name_beside, renames
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import Finding, NothingChanged, SinkError
-from headrace.spark.jvm.gateway import java_session, jvm_of
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# What is added to the name of a table for the place of a rebuild.
-_BESIDE = "__headrace_rebuild"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +59,33 @@ class DeltaReset(OfDelta, SinkReset):
         return (Held(count=rows, what=f"rows of {self.name}"),)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        table, name = self.found(session), self.name
-        what = f"other writers changed {name} again and again"
-        contended = Finding(code="HR441", what=what, fix="give the command again when the table is at rest")
+        table = self.found(session)
         if table is not None:
-            take_epoch(lambda: _handed_over(table, name, context, generation), contended)
+            among_writers(self.name, lambda: self._handed_over(table.now(), context, generation))
+
+    def _handed_over(self, state: State, context: SinkContext, generation: int) -> None:
+        txn_ids = state.txn_ids
+        if ledger.progress(context, txn_ids).batch is None and not ledger.is_handed_over(context, txn_ids):
+            return
+        next_one = ledger.progress_of_all(txn_ids).get((context.query, generation))
+        if next_one is not None and next_one.is_closed:
+            what = f"{self.name} was taken over by a start of generation {context.generation} of '{context.query}'"
+            raise NothingChanged(Finding(code="HR583", what=what, fix="let the new generation continue"))
+        ours, theirs = (
+            ledger.app(context.query, number, ledger.HANDOVER) for number in (context.generation, generation)
+        )
+        state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
         table = self.found(session)
-        if table is None or not is_own(table.now(), context):
+        if table is None or not any(query == context.query for query, _ in ledger.progress_of_all(table.now().txn_ids)):
             return
         require_alone(table.now(), self.name, context)
         if self.path is not None:
             aside.set_aside(directory_of(self.path), context)
-            _forget(session(), self.path)
+            forget(session(), self.path)
         else:
-            rename(table, self.table, aside_name(self.table, context))
+            rename(session(), self.table, name_aside(self.table, context))
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
         there, spark = self.found(session), session()
@@ -85,23 +94,23 @@ class DeltaReset(OfDelta, SinkReset):
             if aside.aside(directory, context).exists():
                 self._require_empty(there)
                 aside.bring_back(directory, context)
-                _forget(spark, self.path)
+                forget(spark, self.path)
             return
-        kept = aside_name(self.table, context)
+        kept = name_aside(self.table, context)
         if spark.catalog.tableExists(kept):
             self._require_empty(there)
             with _translate_errors(self.table):
                 spark.sql(f"DROP TABLE IF EXISTS {self.table}")
                 spark.sql(f"ALTER TABLE {kept} RENAME TO {self.table}")
                 if there is not None:
-                    _forget(spark, there.location)
+                    forget(spark, there.location)
 
     def discard(self, context: SinkContext, session: Session) -> None:
         if self.path is not None:
             aside.discard(directory_of(self.path), context)
         else:
             with _translate_errors(self.table):
-                session().sql(f"DROP TABLE IF EXISTS {aside_name(self.table, context)}")
+                session().sql(f"DROP TABLE IF EXISTS {name_aside(self.table, context)}")
 
     def _require_empty(self, table: DeltaTable | None) -> None:
         if table is not None and table.now().has_rows:
@@ -122,7 +131,7 @@ class DeltaSwap(OfDelta, SinkSwap):
             aside.swap_in(directory_of(self.path), context, rebuilt)
             self._forget_both(session(), self.path)
         else:
-            renames(session(), self.table, context).swap_in()
+            self._renames(session(), context).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         self.found(session)
@@ -130,80 +139,42 @@ class DeltaSwap(OfDelta, SinkSwap):
             aside.swap_out(directory_of(self.path), context, rebuilt)
             self._forget_both(session(), self.path)
         else:
-            renames(session(), self.table, context).swap_out()
+            self._renames(session(), context).swap_out()
+
+    def _renames(self, spark: SparkSession, context: SinkContext) -> Renames:
+        return renames(self.table, context, spark.catalog.tableExists, lambda old, new: rename(spark, old, new))
 
     @staticmethod
     def _forget_both(spark: SparkSession, path: str) -> None:
         for place in (directory_of(path), aside.beside(directory_of(path))):
-            _forget(spark, str(place))
+            forget(spark, str(place))
 
 
 def beside(path: str | None, table: str | None) -> tuple[str | None, str | None]:
     """The path or the table of a rebuild until it is put in place."""
     if path is not None:
         return str(aside.beside(directory_of(path))), None
-    return None, f"{table}{_BESIDE}"
-
-
-def _handed_over(table: DeltaTable, name: str, context: SinkContext, generation: int) -> None:
-    txn_ids = table.now().txn_ids
-    if ledger.progress(context, txn_ids).batch is None and not ledger.is_handed_over(context, txn_ids):
-        return
-    known = ledger.progress_of_all(txn_ids).get((context.query, generation))
-    if known is not None and known.is_closed:
-        what = f"{name} was taken over by a start of generation {context.generation} of query '{context.query}'"
-        raise NothingChanged(Finding(code="HR583", what=what, fix="let the new generation continue"))
-    ours, theirs = (ledger.handover_mark(context.query, number) for number in (context.generation, generation))
-    entered = {theirs: 1} | ({ours: 0} if ours in txn_ids else {})
-    if not table.mark(entered, seen={mark: txn_ids[mark] for mark in entered if mark in txn_ids}):
-        raise Conflict("another writer was quicker")
+    return None, name_beside(str(table))
 
 
 def require_alone(state: State, name: str, context: SinkContext) -> None:
-    """Raise SinkError where the table has rows of other queries, which cannot be moved with those of this one."""
-    known = ledger.progress_of_all(state.txn_ids)
-    others = {query for (query, _), each in known.items() if query != context.query and each.batch is not None}
+    """Raise NothingChanged where the table has rows of other queries, which cannot be moved with those of this one."""
+    progress = ledger.progress_of_all(state.txn_ids)
+    others = {query for (query, _), each in progress.items() if query != context.query and each.batch is not None}
     if others:
         what = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
         fix = "let the query write to another table; or delete its rows by SQL, and its lines of the checkpoint by hand"
         raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
 
 
-def is_own(state: State, context: SinkContext) -> bool:
-    """Whether the generation, or one that it continues, has entered itself into the table."""
-    return any(query == context.query for query, _ in ledger.progress_of_all(state.txn_ids))
-
-
-def rename(table: DeltaTable, name: str, other: str) -> None:
+def rename(spark: SparkSession, name: str, other: str) -> None:
     """Let the table `name` of Spark's catalog be called `other`."""
-    location = table.location
+    table, _ = named(spark, name, SinkError)
+    location = None if table is None else table.location
     with _translate_errors(name):
-        table.spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
-        _forget(table.spark, location)
-
-
-def renames(spark: SparkSession, table: str, context: SinkContext) -> Renames:
-    """What puts the table of a rebuild in place in Spark's catalog."""
-
-    def rename(old: str, new: str) -> None:
-        found, _ = named(spark, old, SinkError)
-        with _translate_errors(old):
-            spark.sql(f"ALTER TABLE {old} RENAME TO {new}")
-        if found is not None:
-            _forget(spark, found.location)
-
-    return Renames(
-        name=table,
-        beside=f"{table}{_BESIDE}",
-        aside=aside_name(table, context),
-        exists=spark.catalog.tableExists,
-        rename=rename,
-    )
-
-
-def aside_name(table: str, context: SinkContext) -> str:
-    """What the table is called when it is set aside."""
-    return f"{table}__headrace_aside_g{context.generation}"
+        spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
+        if location is not None:
+            forget(spark, location)
 
 
 def directory_of(path: str) -> Path:
@@ -211,12 +182,6 @@ def directory_of(path: str) -> Path:
     if place is None:
         aside.require_local(path)
     return Path(path if place is None else place).absolute()
-
-
-def _forget(spark: SparkSession, path: str) -> None:
-    """Delta keeps what it knows of a table by the table's path."""
-    jvm = jvm_of(spark)
-    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(java_session(spark), jvm.org.apache.hadoop.fs.Path(path))
 
 
 @contextmanager
@@ -239,17 +204,25 @@ class DeltaRename(OfDelta, SinkRename):
     renamed_from: str = ""
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        table, name = self.found(session), self.name
-        what = f"other writers changed {name} again and again, so that query '{former}' could not be renamed there"
-        contended = Finding(code="HR441", what=what, fix="start again when the table is at rest")
+        table = self.found(session)
         if table is not None:
-            take_epoch(lambda: _renamed(table, name, context, former), contended)
+            among_writers(self.name, lambda: self._renamed(table.now(), context, former), then="start again")
+
+    def _renamed(self, state: State, context: SinkContext, former: str) -> None:
+        entered = ledger.renamed(context, former, state.txn_ids)
+        if not entered:
+            return
+        progress = ledger.progress_of_all(state.txn_ids)
+        if any(query == context.query and each.batch is not None for (query, _), each in progress.items()):
+            what = f"{self.name} has batches of query '{former}' and of '{context.query}'"
+            raise NothingChanged(Finding(code="HR549", what=what, fix="let the query have another name"))
+        state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         require_delta(session(), SinkError)
         spark, name, former = session(), self.table, self.renamed_from
         (new, kind), (old, _) = named(spark, name, SinkError), named(spark, former, SinkError)
-        if old is None or not ledger.is_known(context, old.now().txn_ids):
+        if old is None or ledger.own_mark(context) not in old.now().txn_ids:
             if new is None:
                 what = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
                 fix = f"enter it into the catalog as '{name}': CREATE TABLE {name} USING delta LOCATION its directory"
@@ -259,20 +232,7 @@ class DeltaRename(OfDelta, SinkRename):
             what = f"table '{former}' cannot be renamed to '{name}', which is there as well"
             fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
             raise NothingChanged(Finding(code="HR549", what=what, fix=fix))
-        rename(old, former, name)
-
-
-def _renamed(table: DeltaTable, name: str, context: SinkContext, former: str) -> None:
-    txn_ids = table.now().txn_ids
-    entered = ledger.renamed(context, former, txn_ids)
-    if not entered:
-        return
-    known = ledger.progress_of_all(txn_ids)
-    if any(query == context.query and each.batch is not None for (query, _), each in known.items()):
-        what = f"{name} has batches of query '{former}' and of '{context.query}'"
-        raise NothingChanged(Finding(code="HR549", what=what, fix="let the query have another name"))
-    if not table.mark(entered, seen={mark: txn_ids[mark] for mark in entered if mark in txn_ids}):
-        raise Conflict("another writer was quicker")
+        rename(spark, former, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,60 +247,38 @@ class DeltaAdoption(SinkAdoption):
     key: Sequence[str]
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
-        from pyspark.sql import functions as F
-
-        state, name = self.find(frame, context).now(), self.name
-        _require_free(state, name, context)
+        state = self.find(frame, context).now()
+        self._require_free(state, context)
         rows = state.rows()
-        if self.key:
-            counted = (
-                rows.groupBy(*[F.col(f"`{column}`") for column in self.key])
-                .count()
-                .where("count > 1")
-                .limit(1)
-                .collect()
-            )
-            if counted:
-                shown = ", ".join(f"{column} {value!r}" for column, value in zip(self.key, counted[0], strict=False))
-                what = f"{name} has {counted[0]['count']} rows with the key {shown}, and a query replaces one"
-                raise SinkError(Finding(code="HR596", what=what, fix="delete all but one of them, or name another key"))
-        return (Held(count=rows.count(), what=f"rows of {name}"),)
+        if self.key and (shared := shared_key(rows, self.key)):
+            what = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
+            raise SinkError(Finding(code="HR596", what=what, fix="delete all but one of them, or name another key"))
+        return (Held(count=rows.count(), what=f"rows of {self.name}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
         return self.find(frame, context).now().txn_ids.get(Checkpoint(context.checkpoint).id or "")
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        table, name = self.find(frame, context), self.name
-        what = f"other writers changed {name} again and again"
-        contended = Finding(code="HR441", what=what, fix="give the command again when the table is at rest")
-        take_epoch(lambda: _entered(table, name, context, batch), contended)
+        table = self.find(frame, context)
+        among_writers(self.name, lambda: self._entered(table.now(), context, batch))
 
-
-def _entered(table: DeltaTable, name: str, context: SinkContext, batch: int | None) -> None:
-    state = table.now()
-    txn_ids, identity = state.txn_ids, Checkpoint(context.checkpoint).id or ""
-    own = ledger.progress(context, txn_ids)
-    if own.batch == batch and ledger.checkpoint_mark(context, identity) in txn_ids:
-        return
-    _require_free(state, name, context)
-    entered = {
-        ledger.app(context.query, context.generation): Progress(own.epoch + 1, batch).number,
+    def _entered(self, state: State, context: SinkContext, batch: int | None) -> None:
+        mark = ledger.own_mark(context, ledger.CHECKPOINT, Checkpoint(context.checkpoint).id or "")
+        own = ledger.progress(context, state.txn_ids)
+        if own.batch == batch and mark in state.txn_ids:
+            return
+        self._require_free(state, context)
         # All rows that are there count as the query's.
-        ledger.begin_mark(context): FirstVersion(state.version, had_rows=False).number,
-        ledger.checkpoint_mark(context, identity): 1,
-        ledger.application_mark(context, context.application): 1,
-    }
-    if context.mode != "append":
-        entered[ledger.exclusive_mark(context.query, context.generation)] = 1
-    if not table.mark(entered, seen={mark: txn_ids[mark] for mark in entered if mark in txn_ids}):
-        raise Conflict("another writer was quicker")
+        begun = FirstVersion(state.version, had_rows=False)
+        state.enter(ledger.start_marks(context, Progress(own.epoch + 1, batch), begun) | {mark: 1})
 
-
-def _require_free(state: State, name: str, context: SinkContext) -> None:
-    """Raise SinkError where batches of a query of Headrace are in the table."""
-    handed_over = ledger.is_handed_over(context, state.txn_ids)
-    for (query, generation), each in ledger.progress_of_all(state.txn_ids).items():
-        if each.batch is not None and not (handed_over and (query, generation) != (context.query, context.generation)):
-            what = f"{name} has batches of generation {generation} of query '{query}' already, up to {each.batch}"
-            fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise SinkError(Finding(code="HR580", what=what, fix=fix))
+    def _require_free(self, state: State, context: SinkContext) -> None:
+        """Raise SinkError where batches of a query of Headrace are in the table."""
+        handed_over = ledger.is_handed_over(context, state.txn_ids)
+        for (query, generation), each in ledger.progress_of_all(state.txn_ids).items():
+            is_own = handed_over and (query, generation) != (context.query, context.generation)
+            if each.batch is not None and not is_own:
+                what = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
+                what += str(each.batch)
+                fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
+                raise SinkError(Finding(code="HR580", what=what, fix=fix))

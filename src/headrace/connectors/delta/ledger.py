@@ -1,8 +1,7 @@
 """The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers.
 
 Delta keeps one number for each identifier, and its versions' notes. What is told by numbers alone (how far a query is,
-at which version it came to the table) is packed into one by `Progress` and `FirstVersion`; the packing is that of
-0.1.0.
+at which version it came to the table) is packed into one by `Progress` and `FirstVersion`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,11 @@ from headrace.errors import Finding, SinkError
 PREFIX = "headrace/"
 # By what name the note of a version tells which one it has brought back.
 RESTORES = "restores"
+# What identifiers remember of a generation: the version at which it came to the table, that it changes or replaces rows
+# and so shares the table with nobody, that it continues the result of an older one (1 while it does), each name that
+# its query had, each of its applications and checkpoints, and the version of the table before the last rewind.
+BEGIN, ALONE, HANDOVER, FORMERLY = "begin", "alone", "handover", "formerly"
+APPLICATION, CHECKPOINT, REWOUND = "application", "checkpoint", "rewound"
 _EPOCH = 1 << 32
 _LAST_EPOCH = (1 << 31) - 1
 # Other writers' versions that may lie between two batches, all together.
@@ -84,56 +88,35 @@ class FirstVersion:
         return 2 * self.version + int(self.had_rows)
 
 
-def app(query: str, generation: int) -> str:
-    """The transaction identifier of a generation of a query."""
-    return f"{PREFIX}{query}/{generation}"
+def app(query: str, generation: int, *remembered: str) -> str:
+    """The transaction identifier of a generation of a query, or of something that is remembered of it."""
+    return "/".join((f"{PREFIX}{query}", str(generation), *remembered))
 
 
-def checkpoint_mark(context: SinkContext, checkpoint: str) -> str:
-    """The identifier that remembers the checkpoint of a generation."""
-    return f"{app(context.query, context.generation)}/checkpoint/{checkpoint}"
-
-
-def begin_mark(context: SinkContext) -> str:
-    """The identifier that remembers the version at which a generation came to a table."""
-    return f"{app(context.query, context.generation)}/begin"
+def own_mark(context: SinkContext, *remembered: str) -> str:
+    """The same of the context's generation."""
+    return app(context.query, context.generation, *remembered)
 
 
 def beginning(context: SinkContext, txn_ids: Mapping[str, int]) -> FirstVersion:
     """When the generation came to the table."""
-    return FirstVersion.of(txn_ids.get(begin_mark(context), 0))
-
-
-def exclusive_mark(query: str, generation: int) -> str:
-    """The identifier of a generation that changes or replaces rows, and so shares its table with nobody."""
-    return f"{app(query, generation)}/alone"
-
-
-def handover_mark(query: str, generation: int) -> str:
-    """The identifier of a generation that continues the result of an older one; 1 while it does."""
-    return f"{app(query, generation)}/handover"
+    return FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))
 
 
 def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
     """Whether the rows of an older generation are those of this one."""
-    return txn_ids.get(handover_mark(context.query, context.generation)) == 1
+    return txn_ids.get(own_mark(context, HANDOVER)) == 1
 
 
-def is_known(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
-    """Whether the generation has entered itself."""
-    return app(context.query, context.generation) in txn_ids
-
-
-def former_mark(query: str, generation: int, former: str) -> str:
-    """The identifier that remembers a name under which the batches of a generation came in before."""
-    return f"{app(query, generation)}/formerly/{former}"
+def _remembered(context: SinkContext, what: str, txn_ids: Mapping[str, int]) -> set[str]:
+    """All names that are remembered of the generation as `what`."""
+    prefix = own_mark(context, what, "")
+    return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
 
 
 def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The identifiers under which batches of the generation came in: of its query's name, and of former ones."""
-    prefix = former_mark(context.query, context.generation, "")
-    formers = {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
-    return {app(query, context.generation) for query in (context.query, *formers)}
+    return {app(query, context.generation) for query in (context.query, *_remembered(context, FORMERLY, txn_ids))}
 
 
 def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
@@ -148,7 +131,17 @@ def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> di
         old, new = app(former, generation), app(context.query, generation)
         marks = {mark: value for mark, value in txn_ids.items() if mark.startswith(f"{old}/")}
         entered |= {f"{new}{mark.removeprefix(old)}": value for mark, value in marks.items()}
-        entered |= {new: each.number, former_mark(context.query, generation, former): 1, old: GONE.number}
+        entered |= {new: each.number, app(context.query, generation, FORMERLY, former): 1, old: GONE.number}
+    return entered
+
+
+def start_marks(context: SinkContext, reached: Progress, begun: FirstVersion | None) -> dict[str, int]:
+    """What a generation enters of itself when it starts; `begun`: when it comes to the table, None: it has before."""
+    entered = {own_mark(context): reached.number, own_mark(context, APPLICATION, context.application): 1}
+    if begun is not None:
+        entered[own_mark(context, BEGIN)] = begun.number
+    if context.mode != "append":
+        entered[own_mark(context, ALONE)] = 1
     return entered
 
 
@@ -167,20 +160,9 @@ def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
     return progress_of_all(txn_ids).get((context.query, context.generation), NOT_BEGUN)
 
 
-def application_mark(context: SinkContext, application: str) -> str:
-    """The identifier that remembers the application of a generation."""
-    return f"{app(context.query, context.generation)}/application/{application}"
-
-
-def rewound_mark(context: SinkContext) -> str:
-    """The identifier that remembers the version of the table before the last rewind."""
-    return f"{app(context.query, context.generation)}/rewound"
-
-
 def other_applications(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The applications whose query of this name and generation has entered itself, but for the life's own."""
-    prefix = application_mark(context, "")
-    return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)} - {context.application}
+    return _remembered(context, APPLICATION, txn_ids) - {context.application}
 
 
 def newest_first(state: State, context: SinkContext) -> Iterator[tuple[Commit, int | None]]:
@@ -222,7 +204,7 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
         found.insert(0, line)
     if not found or found[-1].batch != own.batch:
         mine = Checkpoint(context.checkpoint).id or ""
-        known = {each.rpartition("/")[2] for each in txn_ids if each.startswith(checkpoint_mark(context, ""))} or {mine}
+        known = _remembered(context, CHECKPOINT, txn_ids) or {mine}
         return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
     return found
 

@@ -20,13 +20,12 @@ from headrace.connectors.delta.source import FAILURES, one_writer
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.connectors.exactly_once import (
     BatchWriter,
-    Conflict,
     KeptLine,
     misfits,
     require_lines_fit,
     require_own_generation,
-    take_epoch,
 )
+from headrace.connectors.exactly_once.lake import among_writers
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
@@ -121,7 +120,7 @@ class DeltaSink(Sink):
             assert table is not None, "it was made a moment ago"
         added = form.additions(table.now(), self._name, context, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), context)
-        epoch, last = self._take_epoch(table, context)
+        epoch, last = among_writers(self._name, lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
             location=table.location,
             name=self._name,
@@ -274,7 +273,7 @@ class DeltaSink(Sink):
         known, txn_ids = ledger.progress_of_all(state.txn_ids), state.txn_ids
         own = known.get((context.query, context.generation))
         others = {name for (name, _), each in known.items() if name != context.query and each.batch is not None}
-        alone = {name for name, number in known if name in others and ledger.exclusive_mark(name, number) in txn_ids}
+        alone = {name for name, number in known if name in others and ledger.app(name, number, ledger.ALONE) in txn_ids}
         older = [number for (name, number), each in known.items() if name == context.query and each.batch is not None]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         what = ""
@@ -294,17 +293,10 @@ class DeltaSink(Sink):
             fix = "write to another table, or delete the rows of this one first"
             raise SinkError(Finding(code="HR407", what=what, fix=fix))
 
-    def _take_epoch(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
-        """Begin the next epoch of the query; with the last batch's line."""
-        why = f"so that query '{context.query}' could not enter itself"
-        what = f"other writers changed {self._name} again and again, {why}"
-        contended = Finding(code="HR441", what=what, fix="start again when the table is at rest")
-        return take_epoch(lambda: self._enter(table, context), contended)
-
     @staticmethod
     def _lines(state: State, context: SinkContext) -> list[KeptLine] | None:
         """The ledger's lines; None of a clone, which has the rows of a table and nothing of its ledger."""
-        known = ledger.is_known(context, state.txn_ids) or not state.has_rows
+        known = ledger.own_mark(context) in state.txn_ids or not state.has_rows
         return ledger.lines(state, context) if known else None
 
     def _enter(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
@@ -315,23 +307,17 @@ class DeltaSink(Sink):
         lines = kept or []
         require_lines_fit(context, self._place, lines, begun=kept is not None)
         self._require_ours(state, context)
-        known, app = ledger.progress_of_all(txn_ids), ledger.app(context.query, context.generation)
-        last = ledger.progress(context, txn_ids)
-        entered = {app: Progress(last.epoch + 1, last.batch).number}
-        for (name, number), each in known.items():
+        last, begun = ledger.progress(context, txn_ids), None
+        if ledger.own_mark(context, ledger.BEGIN) not in txn_ids:
+            begun = FirstVersion(state.version, state.has_rows and not ledger.is_handed_over(context, txn_ids))
+        entered = ledger.start_marks(context, Progress(last.epoch + 1, last.batch), begun)
+        for (name, number), each in ledger.progress_of_all(txn_ids).items():
             if name == context.query and number != context.generation and not each.is_closed:
                 entered[ledger.app(name, number)] = each.closed().number
-        if ledger.begin_mark(context) not in txn_ids:
-            had_rows = state.has_rows and not ledger.is_handed_over(context, txn_ids)
-            entered[ledger.begin_mark(context)] = FirstVersion(state.version, had_rows).number
-        if context.mode != "append":
-            entered[ledger.exclusive_mark(context.query, context.generation)] = 1
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:
-            entered[ledger.checkpoint_mark(context, identity)] = 1
-        entered[ledger.application_mark(context, context.application)] = 1
-        if not table.mark(entered, seen={name: txn_ids[name] for name in entered if name in txn_ids}):
-            raise Conflict("another writer was quicker")
+            entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1
+        state.enter(entered)
         return last.epoch + 1, lines[-1] if lines else None
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.delta import log as delta_log
-from headrace.connectors.delta import prefix as delta_prefix
-from headrace.connectors.delta.log import Add
-from headrace.connectors.delta.prefix import DeltaOffset, Rules
+from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
 from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, at_path, named, require_delta
 from headrace.contract import (
     Failure,
@@ -92,9 +91,36 @@ FAILURES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaOptions:
-    """The options of the Delta source."""
+class Delta(Source):
+    """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog.
 
+    Source: Delta Lake's documentation, "Table streaming reads and writes". The first batches give the whole table,
+    later ones the rows that each version adds. Rows that are only moved to other files, as by OPTIMIZE, are not given
+    again. A version that changes or deletes rows ends the query, unless an option says what to do with it.
+
+    starting_version, starting_timestamp: leave out the table as it is, and begin with the rows that this version, or
+        the first one from this time on, added; for the first start only. With `latest` a first batch that is cut off
+        cannot be made again, so that there is no guarantee.
+    max_files_per_trigger, max_bytes_per_trigger: how much a batch takes at most; a thousand files if neither is given.
+    ignore_deletes: continue where a version only deletes rows.
+    ignore_changes: continue where a version changes rows, and give every row of the files that it rewrote (again).
+    skip_change_commits: continue where a version changes or deletes rows, and leave out the rows that it wrote.
+    exclude_regex: leave out the files whose path has this pattern in it.
+    fail_on_data_loss: end the query when versions were deleted before they were read, as by the table's retention.
+    """
+
+    tuning_options: ClassVar[tuple[str, ...]] = (
+        "starting_version",
+        "starting_timestamp",
+        "max_files_per_trigger",
+        "max_bytes_per_trigger",
+        "fail_on_data_loss",
+        "ignore_deletes",
+        "ignore_changes",
+        "skip_change_commits",
+    )
+    jars: ClassVar[tuple[str, ...]] = ("delta",)
+    failures: ClassVar[tuple[Failure, ...]] = FAILURES
     path: ProjectPath | None = None
     table: str | None = None
     starting_version: int | Literal["latest"] | None = None
@@ -107,8 +133,16 @@ class DeltaOptions:
     exclude_regex: str | None = None
     fail_on_data_loss: bool = True
 
+    @property
+    def facts(self) -> SourceFacts:
+        # Delta asks for the latest version again when it makes the first batch again.
+        return SourceFacts(replayable=self.starting_version != "latest", rate_limited=True)
+
+    @property
+    def readable_as_batch(self) -> bool:
+        return self.facts.replayable
+
     def problems(self) -> Iterator[OptionError]:
-        """Every fault of the options."""
         if (self.path is None) == (self.table is None):
             what = "path and table are both given" if self.path is not None else "neither path nor table is given"
             yield _wrong(what, "give one of the two")
@@ -144,8 +178,94 @@ class DeltaOptions:
                 severity="warning",
             )
 
-    def stream_options(self) -> dict[str, str]:
-        """The options of Delta's streaming self."""
+    def identity(self) -> Identity:
+        if self.path is None:
+            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
+        return {"system": "delta", "path": canonical_path(self.path)}
+
+    def check_connection(self, spark: SparkSession) -> None:
+        """See that the table is there."""
+        self._found(spark)
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        self._found(spark)
+        reader = spark.readStream.name(name).format("delta").options(**self._stream_options())
+        return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        table = self._found(spark)
+        if not self.readable_as_batch:
+            what = "a stream that began with the latest version does not record which one that was"
+            fix = "give starting_version a number, or leave it out"
+            raise SourceError(Finding(code="HR343", what=what, fix=fix))
+        begin = self.starting_version if isinstance(self.starting_version, int) else None
+        if self.starting_timestamp is not None:
+            begin = table.version_at(self.starting_timestamp)
+        spans = delta_log.spans(prefix, begin)
+        versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
+        try:
+            commits = table.commits(versions[0], versions[-1]) if versions else {}
+            states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
+        except LogCutError as cut:
+            what = f"the log of {self._name} no longer has {cut}, which was read"
+            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP)) from None
+        files = delta_log.added(spans, commits, states, self._rules)
+        self._require_files(table.location, [add for add, _ in files])
+        return delta_log.frame(table.now(), files, batch_column)
+
+    def ensure_available(self, prefix: SourcePrefix) -> None:
+        """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
+        place = self._place
+        begin = self.starting_version if isinstance(self.starting_version, int) else None
+        whole = self.starting_version is None and self.starting_timestamp is None
+        if place is None or not (whole or begin is not None or all(batch.start for batch in prefix.batches)):
+            return
+        spans = delta_log.spans(prefix, begin)
+        states, commits = self._local(place, spans)
+        missing = [version for span in spans for version in span.commits if version not in commits]
+        if missing and self.fail_on_data_loss:
+            what = f"the log of {self._name} no longer has version {missing[0]}, which was to be read"
+            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
+        wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
+        wanted = [span for span in wanted if all(version in commits for version in span.commits)]
+        files = delta_log.added(wanted, commits, states, self._rules)
+        self._require_files(str(place), [add for add, _ in files])
+
+    def mismatch(self, prefix: SourcePrefix) -> str:
+        ends = [batch.end for batch in prefix.batches if batch.end is not None]
+        try:
+            read = delta_log.offset_table_id(ends[-1]) if ends else None
+        except (ValueError, KeyError, TypeError):
+            return "its offsets are not those of a Delta table"
+        there = None if self._place is None else delta_log.table_id(self._place)
+        if read is None or there is None or read == there:
+            return ""
+        return f"it read the Delta table with the id {read}, and that of {self._name} is {there}"
+
+    def lag(self, prefix: SourcePrefix) -> Lag | None:
+        """The files of a local table that no batch has taken."""
+        place = self._place
+        newest = None if place is None else delta_log.newest(place)
+        if place is None or newest is None:
+            return None
+        last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
+        if last is not None:
+            start = delta_log.offset(last)
+        elif isinstance(self.starting_version, int):
+            start = DeltaOffset(self.starting_version, -1, False)
+        elif self.starting_version is None and self.starting_timestamp is None:
+            start = DeltaOffset(newest, -1, True)
+        else:
+            return None
+        span = VersionSpan(-1, start, DeltaOffset(newest, sys.maxsize, False))
+        states, commits = self._local(place, [span])
+        if None in states.values() or len(commits) < len(span.commits):
+            return None
+        files = [add for add, _ in delta_log.added([span], commits, states, self._rules)]
+        oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
+        return Lag(count=len(files), unit="files", bytes=delta_log.size(files), oldest_ms=oldest)
+
+    def _stream_options(self) -> dict[str, str]:
         given = {
             "startingVersion": self.starting_version,
             "startingTimestamp": self.starting_timestamp,
@@ -162,144 +282,16 @@ class DeltaOptions:
         found |= {name: "true" for name, value in switches.items() if value}
         return found if self.fail_on_data_loss else {**found, "failOnDataLoss": "false"}
 
-
-@dataclass(frozen=True, kw_only=True)
-class Delta(DeltaOptions, Source):
-    """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog.
-
-    Source: Delta Lake's documentation, "Table streaming reads and writes". The first batches give the whole table,
-    later ones the rows that each version adds. Rows that are only moved to other files, as by OPTIMIZE, are not given
-    again. A version that changes or deletes rows ends the query, unless an option says what to do with it.
-
-    starting_version, starting_timestamp: leave out the table as it is, and begin with the rows that this version, or
-        the first one from this time on, added; for the first start only. With `latest` a first batch that is cut off
-        cannot be made again, so that there is no guarantee.
-    max_files_per_trigger, max_bytes_per_trigger: how much a batch takes at most; a thousand files if neither is given.
-    ignore_deletes: continue where a version only deletes rows.
-    ignore_changes: continue where a version changes rows, and give every row of the files that it rewrote (again).
-    skip_change_commits: continue where a version changes or deletes rows, and leave out the rows that it wrote.
-    exclude_regex: leave out the files whose path has this pattern in it.
-    fail_on_data_loss: end the query when versions were deleted before they were read, as by the table's retention.
-    """
-
-    tuning_options: ClassVar[tuple[str, ...]] = (
-        "starting_version",
-        "starting_timestamp",
-        "max_files_per_trigger",
-        "max_bytes_per_trigger",
-        "fail_on_data_loss",
-        "ignore_deletes",
-        "ignore_changes",
-        "skip_change_commits",
-    )
-    jars: ClassVar[tuple[str, ...]] = ("delta",)
-    failures: ClassVar[tuple[Failure, ...]] = FAILURES
-
-    @property
-    def facts(self) -> SourceFacts:
-        # Delta asks for the latest version again when it makes the first batch again.
-        return SourceFacts(replayable=self.starting_version != "latest", rate_limited=True)
-
-    @property
-    def readable_as_batch(self) -> bool:
-        return self.facts.replayable
-
-    def identity(self) -> Identity:
-        if self.path is None:
-            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
-        return {"system": "delta", "path": canonical_path(self.path)}
-
-    def check_connection(self, spark: SparkSession) -> None:
-        """See that the table is there."""
-        self._found(spark)
-
-    def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        self._found(spark)
-        reader = spark.readStream.name(name).format("delta").options(**self.stream_options())
-        return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
-
-    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        table = self._found(spark)
-        if not self.readable_as_batch:
-            what = "a stream that began with the latest version does not record which one that was"
-            fix = "give starting_version a number, or leave it out"
-            raise SourceError(Finding(code="HR343", what=what, fix=fix))
-        begin = self.starting_version if isinstance(self.starting_version, int) else None
-        if self.starting_timestamp is not None:
-            begin = table.version_at(self.starting_timestamp)
-        spans = delta_prefix.spans(prefix, begin)
-        versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
-        try:
-            commits = table.commits(versions[0], versions[-1]) if versions else {}
-            states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
-        except LogCutError as cut:
-            what = f"the log of {self._name} no longer has {cut}, which was read"
-            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP)) from None
-        files = delta_prefix.added(spans, commits, states, self._rules)
-        self._require_files(table.location, [add for add, _ in files])
-        return delta_prefix.frame(table.now(), files, batch_column)
-
-    def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
-        place = self._place
-        begin = self.starting_version if isinstance(self.starting_version, int) else None
-        whole = self.starting_version is None and self.starting_timestamp is None
-        if place is None or not (whole or begin is not None or all(batch.start for batch in prefix.batches)):
-            return
-        spans = delta_prefix.spans(prefix, begin)
-        commits: dict[int, delta_log.Commit] = {}
-        for span in spans:
-            for version in span.commits:
-                commits |= {each.version: each for each in delta_log.local_commits(place, version, version)}
-                if version not in commits and self.fail_on_data_loss:
-                    what = f"the log of {self._name} no longer has version {version}, which was to be read"
-                    raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
+    @staticmethod
+    def _local(
+        place: Path, spans: Sequence[VersionSpan]
+    ) -> tuple[dict[int, tuple[Add, ...] | None], dict[int, delta_log.Commit]]:
+        """What the log of a local table has: the tables that spans begin with (None: cut), and their versions."""
         begins = {span.start.version for span in spans if span.start.initial}
-        replayed = {version: delta_log.replayed(place, version) for version in begins}
-        states = {version: there for version, there in replayed.items() if there is not None}
-        wanted = [span for span in spans if not span.start.initial or span.start.version in states]
-        wanted = [span for span in wanted if all(version in commits for version in span.commits)]
-        files = delta_prefix.added(wanted, commits, states, self._rules)
-        self._require_files(str(place), [add for add, _ in files])
-
-    def mismatch(self, prefix: SourcePrefix) -> str:
-        ends = [batch.end for batch in prefix.batches if batch.end is not None]
-        try:
-            read = delta_prefix.table_id(ends[-1]) if ends else None
-        except (ValueError, KeyError, TypeError):
-            return "its offsets are not those of a Delta table"
-        there = None if self._place is None else delta_log.table_id(self._place)
-        if read is None or there is None or read == there:
-            return ""
-        return f"it read the Delta table with the id {read}, and that of {self._name} is {there}"
-
-    def lag(self, prefix: SourcePrefix) -> Lag | None:
-        """The files of a local table that no batch has taken."""
-        place = self._place
-        newest = None if place is None else delta_log.newest(place)
-        if place is None or newest is None:
-            return None
-        last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
-        if last is not None:
-            start = delta_prefix.offset(last)
-        elif isinstance(self.starting_version, int):
-            start = DeltaOffset(self.starting_version, -1, False)
-        elif self.starting_version is None and self.starting_timestamp is None:
-            start = DeltaOffset(newest, -1, True)
-        else:
-            return None
-        files: list[Add] = []
-        if start.initial:
-            there = delta_log.replayed(place, start.version)
-            if there is None:
-                return None
-            files += there[start.index + 1 :]
-        for commit in delta_log.local_commits(place, start.version + 1 if start.initial else start.version):
-            first = max(start.index, -1) + 1 if commit.version == start.version else 0
-            files += self._rules.given(commit)[first:]
-        files = [add for add in files if self._rules.read(add)]
-        oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
-        return Lag(count=len(files), unit="files", bytes=delta_log.size(files), oldest_ms=oldest)
+        versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
+        commits = [commit for version in versions for commit in delta_log.local_commits(place, version, version)]
+        states = {version: delta_log.replayed(place, version) for version in begins}
+        return states, {commit.version: commit for commit in commits}
 
     @property
     def _rules(self) -> Rules:
@@ -332,7 +324,7 @@ class Delta(DeltaOptions, Source):
     def _require_files(self, location: str, files: list[Add]) -> None:
         if delta_log.local(location) is None:
             return
-        places = [delta_prefix.place_of(location, add) for add in files]
+        places = [delta_log.place_of(location, add) for add in files]
         gone = [place for place in places if place.startswith("/") and not os.path.exists(place)]
         if gone:
             named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")

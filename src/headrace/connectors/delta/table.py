@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
+from headrace.connectors.exactly_once import Conflict
 from headrace.errors import Finding, HeadraceError
 from headrace.spark.jvm.gateway import java_session, jvm_of
 from headrace.spark.jvm.session_conf import activate
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 NAME = re.compile(r"(?:spark_catalog\.)?(?:\w+\.)?\w+")
 # How many versions of the log are read at once where the newest ones are looked through.
 _TOGETHER = 8
+# What Delta's errors about another writer's commit begin with, and the setting that is a commit's note.
+CONFLICTS = "DELTA_CONCURRENT"
+NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -48,7 +52,7 @@ class State:
         found = self.snapshot.checksumOpt()
         return int(found.get().numFiles() if found.isDefined() else self.snapshot.numOfFiles()) > 0
 
-    @property
+    @cached_property
     def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers of all writers, each with its last version.
 
@@ -56,10 +60,10 @@ class State:
         the log.
         """
         checksum = self.snapshot.checksumOpt()
-        known = checksum.get().setTransactions() if checksum.isDefined() else checksum
-        found = known.get() if known.isDefined() else self.snapshot.setTransactions()
-        each = [found.apply(at) for at in range(found.size())]
-        return {str(mark.appId()): int(mark.version()) for mark in each}
+        kept = checksum.get().setTransactions() if checksum.isDefined() else checksum
+        transactions = kept.get() if kept.isDefined() else self.snapshot.setTransactions()
+        marks = [transactions.apply(at) for at in range(transactions.size())]
+        return {str(mark.appId()): int(mark.version()) for mark in marks}
 
     @property
     def schema(self) -> StructType:
@@ -90,6 +94,42 @@ class State:
             vector = found[at].deletionVector()
             adds[str(found[at].path()), "" if vector is None else str(vector.uniqueId())] = str(found[at].json())
         return adds
+
+    def enter(self, txn_ids: Mapping[str, int], *, seen: Mapping[str, int] | None = None) -> None:
+        """Enter transaction identifiers in a version of their own, if they still have the values that they had here.
+
+        seen: the values that they must have instead. Raises Conflict where another writer was quicker; then nothing
+        was written.
+        """
+        if seen is None:
+            seen = {app: self.txn_ids[app] for app in txn_ids if app in self.txn_ids}
+        transaction = self.table.begin()
+        known = State(self.table, transaction.snapshot()).txn_ids
+        for app in txn_ids:
+            # What Delta's `txnVersion` does as well, which replays the log: no other writer may enter them meanwhile.
+            transaction.readTxn().append(app)
+            if known.get(app, -1) != seen.get(app, -1):
+                raise Conflict("another writer was quicker")
+        # It says that no file changes: after a `ManualUpdate` Delta replays the whole log for the version's checksum.
+        self.table.finish(transaction, (), txn_ids, "EmptyCommit")
+
+    def restore(self, former: State, txn_ids: Mapping[str, int]) -> None:
+        """Let the table have the files of `former`, in a version of its own with these transaction identifiers.
+
+        Raises Conflict where the table is no longer as it is here; then nothing was written.
+        """
+        transaction = self.table.begin()
+        if int(transaction.snapshot().version()) != self.version:
+            raise Conflict("another writer was quicker")
+        # What comes in between is in the way, whatever it changes.
+        transaction.readWholeTable()
+        for app in txn_ids:
+            transaction.txnVersion(app)
+        action = jvm_of(self.table.spark).org.apache.spark.sql.delta.actions.Action
+        then, now = former.actions, self.actions
+        removes = [action.fromJson(now[place]).remove() for place in now.keys() - then.keys()]
+        adds = [action.fromJson(then[place]) for place in then.keys() - now.keys()]
+        self.table.finish(transaction, (*removes, *adds), txn_ids, "ManualUpdate")
 
     def rows(self) -> DataFrame:
         """What a batch query reads of this version."""
@@ -150,19 +190,17 @@ class DeltaTable:
 
     def newest_first(self, version: int) -> Iterator[Commit]:
         """The versions from `version` down to the oldest that the log still has."""
+        together = _TOGETHER
         while version >= 0:
-            first = max(0, version - _TOGETHER + 1)
+            first = max(0, version - together + 1)
             try:
-                found = self.commits(first, version)
+                commits = self.commits(first, version)
             except LogCutError:
-                if first == version:
+                if together == 1:
                     return
-                try:
-                    found = self.commits(version, version)
-                except LogCutError:
-                    return
-                first = version
-            yield from (found[each] for each in range(version, first - 1, -1))
+                together = 1
+                continue
+            yield from (commits[number] for number in range(version, first - 1, -1))
             version = first - 1
 
     def version_at(self, timestamp: str) -> int:
@@ -176,68 +214,26 @@ class DeltaTable:
         session, none = java_session(self.spark), jvm.scala.Option.empty()
         return int(source.getStartingVersionFromTimestamp(session, self.log, none, moment, False))
 
-    def mark(self, txn_ids: Mapping[str, int], *, seen: Mapping[str, int]) -> bool:
-        """Enter transaction identifiers in a version of their own, if those of `seen` still have these values.
-
-        False where another writer was quicker; then nothing was written.
-        """
-        jvm = jvm_of(self.spark)
-        # Delta takes a commit's note from the settings of the session that is active in the thread.
+    def begin(self) -> Any:
+        """A transaction. Delta takes its note from the settings of the session that is active in the thread."""
         activate(self.spark)
+        return self.log.startTransaction()
+
+    def finish(self, transaction: Any, actions: Iterable[Any], txn_ids: Mapping[str, int], operation: str) -> None:
+        """Commit actions with transaction identifiers. Raises Conflict where another writer was quicker."""
+        jvm = jvm_of(self.spark)
         delta = jvm.org.apache.spark.sql.delta
-        transaction = self.log.startTransaction()
-        known = State(self, transaction.snapshot()).txn_ids
-        for app in {*txn_ids, *seen}:
-            # What Delta's `txnVersion` does as well, which replays the log: no other writer may enter them meanwhile.
-            transaction.readTxn().append(app)
-            if known.get(app, -1) != seen.get(app, -1):
-                return False
         now = jvm.scala.Option.apply(int(time.time() * 1000))
-        actions = jvm.java.util.ArrayList()
-        for app, version in txn_ids.items():
-            actions.add(delta.actions.SetTransaction(app, version, now))
-        # It says that no file changes: after a `ManualUpdate` Delta replays the whole log for the version's checksum.
-        operation = getattr(delta, "DeltaOperations$EmptyCommit$").__getattr__("MODULE$")
+        entered = jvm.java.util.ArrayList()
+        for action in (*actions, *(delta.actions.SetTransaction(app, txn_ids[app], now) for app in txn_ids)):
+            entered.add(action)
+        made = getattr(delta, f"DeltaOperations${operation}$").__getattr__("MODULE$")
         try:
-            transaction.commit(jvm.PythonUtils.toSeq(actions), operation)
+            transaction.commit(jvm.PythonUtils.toSeq(entered), made)
         except Exception as error:
-            if "DELTA_CONCURRENT" in str(error):
-                return False
+            if CONFLICTS in str(error):
+                raise Conflict(first_sentence(error)) from error
             raise
-        return True
-
-    def restore(self, former: State, txn_ids: Mapping[str, int], *, seen: State) -> bool:
-        """Let the table have the files of `former`, in a version of its own with these transaction identifiers.
-
-        False where the table is no longer as it was `seen`; then nothing was written.
-        """
-        jvm = jvm_of(self.spark)
-        activate(self.spark)
-        delta = jvm.org.apache.spark.sql.delta
-        transaction = self.log.startTransaction()
-        if int(transaction.snapshot().version()) != seen.version:
-            return False
-        # What comes in between is in the way, whatever it changes.
-        transaction.readWholeTable()
-        for app in txn_ids:
-            transaction.txnVersion(app)
-        then, now = former.actions, seen.actions
-        actions = jvm.java.util.ArrayList()
-        for place in now.keys() - then.keys():
-            actions.add(delta.actions.Action.fromJson(now[place]).remove())
-        for place in then.keys() - now.keys():
-            actions.add(delta.actions.Action.fromJson(then[place]))
-        moment = jvm.scala.Option.apply(int(time.time() * 1000))
-        for app, version in txn_ids.items():
-            actions.add(delta.actions.SetTransaction(app, version, moment))
-        operation = getattr(delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
-        try:
-            transaction.commit(jvm.PythonUtils.toSeq(actions), operation)
-        except Exception as error:
-            if "DELTA_CONCURRENT" in str(error):
-                return False
-            raise
-        return True
 
     def _read(self, versions: Sequence[int]) -> dict[int, Commit]:
         from pyspark.errors import AnalysisException
@@ -295,6 +291,12 @@ def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[D
         table = DeltaTable(spark, log)
         table.now()
         return table, "delta"
+
+
+def forget(spark: SparkSession, path: str) -> None:
+    """Let Delta, which keeps what it knows of a table by the table's path, look again."""
+    jvm = jvm_of(spark)
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(java_session(spark), jvm.org.apache.hadoop.fs.Path(path))
 
 
 @contextmanager

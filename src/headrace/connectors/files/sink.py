@@ -12,9 +12,8 @@ from headrace.checkpoint.relocation import rewrite
 from headrace.connectors.files.options import FORMATS
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
-from headrace.connectors.spark_files.aside import local_directory
+from headrace.connectors.spark_files.aside import FilesRewind, local_directory
 from headrace.connectors.spark_files.formats import unwritable
-from headrace.connectors.spark_files.rewind import FilesRewind
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.contract import (
     Held,

@@ -273,7 +273,7 @@ class Files(FilesOptions, Source):
         reader = spark.read.format(self.format).options(**self._reader_options())
         places = file_prefix.places(taken, self.path, self.source_archive_dir)
         besides = tuple(name for name in (batch_column, file_column) if name is not None)
-        frame = file_prefix.frame(spark, self._loaded(reader, schema), places, batch_column, file_column)
+        frame = file_prefix.frame(self._loaded(reader, schema), places, batch_column, file_column)
         return self._declared(frame, schema, besides)
 
     def _loaded(self, reader: Reader, schema: StructType | None) -> Reader:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, Standing
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
-from headrace.connectors.iceberg.ledger import TableLedger
+from headrace.connectors.iceberg.ledger import TableLedger, committing
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
@@ -103,23 +103,16 @@ class IcebergStore(BatchStore[Written]):
 
     def standing(self, batch: int) -> Standing:
         self._table = self.place.open() if self._table is None else self.place.again(self._table)
-        found = self._ledger = TableLedger.of(self._table)
-        if found is None or not found.is_of(self.context):
+        self._ledger = TableLedger.of_table(self._table, self.context)
+        if self._ledger is None:
             what = f"{self.place} no longer holds the result of query '{self.context.query}'"
             fix = "put the table back, or reset the query (headrace reset QUERY)"
             raise SinkError(Finding(code="HR407", what=what, fix=fix))
-        lines = [each.line for each in found.known]
-        self._standing = Standing(
-            newer="" if found.epoch == self.epoch else f"epoch {found.epoch[:8]}, this one has {self.epoch[:8]}",
-            is_in=found.batch >= batch,
-            own=next((line for line in lines if line.batch == batch), None),
-            before=next((line for line in reversed(lines) if line.batch < batch), None),
-        )
+        self._standing = self._ledger.standing(batch, self.epoch)
         return self._standing
 
     def planned(self, batch: int) -> str | None:
-        known = () if self._ledger is None else self._ledger.known
-        return next((line.planned for line in known if line.batch == batch), None)
+        return None if self._ledger is None else self._ledger.planned(batch)
 
     def compute(self, frame: DataFrame, batch: int) -> Written:
         table = self._known_table
@@ -129,29 +122,19 @@ class IcebergStore(BatchStore[Written]):
         return Written(tuple(pickle.loads(row[0]) for row in made), _form(table))
 
     def commit(self, rows: Written, batch: int, admit: Admission) -> None:
-        from pyiceberg.exceptions import CommitFailedException
-
-        table, found = self._known_table, self._ledger
+        table, ledger = self._known_table, self._ledger
         if _form(table) != rows.form:
             what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
             raise SinkError(Finding(code="HR441", what=what, fix="start again: the batch is rewritten"))
         admitted = admit(self._standing)
-        if admitted is None or found is None:
+        if admitted is None or ledger is None:
             return
         current = table.current_snapshot()
         replaces = self.context.mode == "complete" and current is not None
         old = [entry.data_file for entry in live_entries(table, current)] if replaces and current is not None else []
-        try:
-            with committing(table, found.with_batch(admitted.line)) as update:
-                producer: Any = update.overwrite() if old else update.merge_append()
-                with producer:
-                    for file in old:
-                        producer.delete_data_file(file)
-                    for file in rows.files:
-                        producer.append_data_file(file)
-                self.context.on_boundary("inside-transaction", batch)
-        except CommitFailedException as error:
-            raise Conflict("another writer was quicker") from error
+        with committing(table, ledger.with_batch(admitted.line)) as update:
+            exchange(update, old, rows.files)
+            self.context.on_boundary("inside-transaction", batch)
 
     def release(self, rows: Written | None, error: Exception | None) -> None:
         """Delete the files of a batch that is not in; where that is not known, they stay."""
@@ -176,30 +159,14 @@ class IcebergStore(BatchStore[Written]):
         return self._table
 
 
-@contextmanager
-def committing(
-    table: Table,
-    ledger: TableLedger,
-    further: Mapping[str, str] | None = None,
-    *,
-    properties: Mapping[str, str] | None = None,
-) -> Iterator[UpdateSnapshot]:
-    """What adds a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
-
-    properties: what the snapshot says of itself besides.
-
-    Every change of the ledger is a snapshot, if need be an empty one: the catalog takes a commit only if no other
-    snapshot has come in between, and so the ledger that was looked at is the one that is replaced. pyiceberg would by
-    itself try again upon the other snapshot, with the old ledger; so it is told not to.
-    """
-    from pyiceberg.table import Table, TableProperties
-
-    alone = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-    metadata = table.metadata.model_copy(update={"properties": alone})
-    only = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
-    with only.transaction() as transaction:
-        transaction.set_properties({**ledger.properties, **(further or {})})
-        yield transaction.update_snapshot(snapshot_properties={**ledger.summary, **(properties or {})})
+def exchange(update: UpdateSnapshot, old: Sequence[DataFile], new: Sequence[DataFile]) -> None:
+    """Take data files out of the table, and bring others in."""
+    producer: Any = update.overwrite() if old else update.merge_append()
+    with producer:
+        for file in old:
+            producer.delete_data_file(file)
+        for file in new:
+            producer.append_data_file(file)
 
 
 def _form(table: Table) -> tuple[int, int]:

@@ -1,27 +1,46 @@
-"""A table that becomes another's: set aside, handed on, exchanged, renamed, or taken over from another program.
+"""A table that becomes another's, or what it was: set aside, handed on, exchanged, renamed, taken over, brought back.
 
-A table is set aside by renaming it in its catalog; its files stay where they are.
+A table is set aside by renaming it in its catalog; its files stay where they are. It is brought back to an earlier
+batch by one commit, with the data files of that batch's snapshot.
 """
 
 from __future__ import annotations
 
-import uuid
+import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import Conflict, Renames, take_epoch
-from headrace.connectors.iceberg.batches import committing
-from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger
+from headrace.connectors.exactly_once import KeptLine
+from headrace.connectors.exactly_once.lake import (
+    Reached,
+    VersionRewind,
+    among_writers,
+    name_aside,
+    name_beside,
+    renames,
+)
+from headrace.connectors.iceberg.batches import exchange
+from headrace.connectors.iceberg.files import live_entries
+from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, committing, enter, own_table, rows_of
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import Finding, NothingChanged, SinkError
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+# What a snapshot says that has brought another one back.
+_RESTORES = "headrace.restores"
+_REWOUND = ".rewound"
+Own: TypeAlias = "tuple[Table, TableLedger]"
+# What Iceberg's own streaming sink for Spark says in each snapshot. Source: SparkWrite of Iceberg.
+_QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,37 +50,38 @@ class IcebergReset(SinkReset):
     place: TableRef
 
     def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
-        place = self.place
-        with place.translate_errors():
-            table = _own(place, context)
-            current = None if table is None else table.current_snapshot()
-            if current is None or current.summary is None:
-                return ()
-            return (Held(count=int(current.summary["total-records"] or 0), what=f"rows of {place}"),)
+        with self.place.translate_errors():
+            own = own_table(self.place, context)
+            current = None if own is None else own[0].current_snapshot()
+            return () if current is None else (Held(count=rows_of(current), what=f"rows of {self.place}"),)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        place = self.place
-        what = f"others commit to {place} all the time"
-        fix = "let other writers leave pauses; then give the command again"
-        with place.translate_errors():
-            contended = Finding(code="HR441", what=what, fix=fix)
-            take_epoch(lambda: _handed_over(place, context, generation), contended)
+        with self.place.translate_errors():
+            among_writers(str(self.place), lambda: self._handed_over(context, generation))
+
+    def _handed_over(self, context: SinkContext, generation: int) -> None:
+        own = own_table(self.place, context)
+        if own is None:
+            return
+        table, ledger = own
+        text = table.metadata.properties.get(_former(generation))
+        taken = replace(ledger, generation=generation, lines=()) if text is None else TableLedger.loads(text)
+        enter(table, taken.fenced(), {_former(context.generation): ledger.dumps()})
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
-        place = self.place
-        with place.translate_errors():
-            if _own(place, context) is not None:
-                place.connect().rename_table(place.table, aside_name(place, context))
+        with self.place.translate_errors():
+            if own_table(self.place, context) is not None:
+                self.place.connect().rename_table(self.place.table, name_aside(self.place.table, context))
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
         place = self.place
         with place.translate_errors():
-            catalog, kept = place.connect(), aside_name(place, context)
+            catalog, kept = place.connect(), name_aside(place.table, context)
             if not catalog.table_exists(kept):
                 return
             newer = place.find()
             if newer is not None:
-                ledger, current = TableLedger.of(newer), newer.current_snapshot()
+                ledger, current = TableLedger.of_table(newer), newer.current_snapshot()
                 rows = current is not None and (current.summary is None or current.summary["total-records"] != "0")
                 if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows:
                     what = f"{place} has rows again, so that the former ones cannot be brought back"
@@ -71,15 +91,11 @@ class IcebergReset(SinkReset):
             catalog.rename_table(kept, place.table)
 
     def discard(self, context: SinkContext, session: Session) -> None:
-        place = self.place
-        with place.translate_errors():
-            catalog, kept = place.connect(), aside_name(place, context)
+        with self.place.translate_errors():
+            catalog, kept = self.place.connect(), name_aside(self.place.table, context)
             if catalog.table_exists(kept):
                 catalog.purge_table(kept)
-            table = place.find()
-            if table is not None and _kept(context.generation) in table.metadata.properties:
-                with table.transaction() as transaction:
-                    transaction.remove_properties(_kept(context.generation))
+            _remove_property(self.place, _former(context.generation))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,70 +107,36 @@ class IcebergSwap(SinkSwap):
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         place = self.place
         with place.translate_errors():
-            there = place.find()
-            if there is not None and _own(place, context) is None and place.connect().table_exists(name_beside(place)):
+            catalog, is_own = place.connect(), own_table(place, context) is not None
+            if not is_own and place.find() is not None and catalog.table_exists(name_beside(place.table)):
                 what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
-                raise NothingChanged(
-                    Finding(code="HR587", what=what, fix="look whose it is; or write to another table")
-                )
-            _renames(place, context).swap_in()
+                fix = "look whose it is; or write to another table"
+                raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
+            renames(place.table, context, catalog.table_exists, _renamer(catalog)).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
-            _renames(self.place, context).swap_out()
+            catalog = self.place.connect()
+            renames(self.place.table, context, catalog.table_exists, _renamer(catalog)).swap_out()
 
 
-def _handed_over(place: TableRef, context: SinkContext, generation: int) -> None:
-    from pyiceberg.exceptions import CommitFailedException
-
-    table = _own(place, context)
-    known = None if table is None else TableLedger.of(table)
-    if table is None or known is None:
-        return
-    text = table.metadata.properties.get(_kept(generation))
-    fresh = replace(known, generation=generation, batch=-1, checkpoint="", lines=())
-    taken = replace(fresh if text is None else TableLedger.loads(text), epoch=uuid.uuid4().hex)
-    try:
-        with committing(table, taken, {_kept(context.generation): known.text}) as update, update.fast_append():
-            pass
-    except CommitFailedException as error:
-        raise Conflict("another writer was quicker") from error
-
-
-def name_beside(place: TableRef) -> str:
-    """What the table of a rebuild is called until it is put in place."""
-    return f"{place.table}__headrace_rebuild"
-
-
-def _renames(place: TableRef, context: SinkContext) -> Renames:
-    catalog = place.connect()
-
+def _renamer(catalog: Catalog) -> Callable[[str, str], None]:
     def rename(old: str, new: str) -> None:
         catalog.rename_table(old, new)
 
-    return Renames(
-        name=place.table,
-        beside=name_beside(place),
-        aside=aside_name(place, context),
-        exists=catalog.table_exists,
-        rename=rename,
-    )
+    return rename
 
 
-def aside_name(place: TableRef, context: SinkContext) -> str:
-    """What the table of the context's generation is called when it is set aside."""
-    return f"{place.table}__headrace_aside_g{context.generation}"
-
-
-def _kept(generation: int) -> str:
+def _former(generation: int) -> str:
     """The property that keeps the ledger of a generation while the table is another's."""
     return f"{PROPERTY}.g{generation}"
 
 
-def _own(place: TableRef, context: SinkContext) -> Table | None:
+def _remove_property(place: TableRef, name: str) -> None:
     table = place.find()
-    known = None if table is None else TableLedger.of(table)
-    return table if known is not None and known.is_of(context) else None
+    if table is not None and name in table.metadata.properties:
+        with table.transaction() as transaction:
+            transaction.remove_properties(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,19 +147,27 @@ class IcebergRename(SinkRename):
     renamed_from: str = ""
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        place = self.place
-        what = f"others commit to {place} all the time"
-        contended = Finding(code="HR441", what=what, fix="let other writers leave pauses; then start again")
-        with place.translate_errors():
-            take_epoch(lambda: _renamed(place, context, former), contended)
+        with self.place.translate_errors():
+            among_writers(str(self.place), lambda: self._renamed(context, former), then="start again")
+
+    def _renamed(self, context: SinkContext, former: str) -> None:
+        table = self.place.find()
+        ledger = None if table is None else TableLedger.of_table(table)
+        if table is None or ledger is None or (ledger.query, ledger.application) != (former, context.application):
+            return
+        kept = {
+            name: replace(TableLedger.loads(text), query=context.query).dumps()
+            for name, text in table.metadata.properties.items()
+            if name.startswith(f"{PROPERTY}.g") and not name.endswith(_REWOUND)
+        }
+        enter(table, replace(ledger, query=context.query).fenced(), kept)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         place, former = self.place, self.renamed_from
         old = replace(place, table=former)
         with place.translate_errors():
-            there, found = place.find(), old.find()
-            known = None if found is None else TableLedger.of(found)
-            if known is None or not known.is_of(context):
+            there = place.find()
+            if own_table(old, context) is None:
                 if there is None:
                     what = f"neither {place} nor '{former}', from which it is renamed, is the query's"
                     raise NothingChanged(Finding(code="HR549", what=what, fix="restore the table, or correct its name"))
@@ -192,28 +182,6 @@ class IcebergRename(SinkRename):
             catalog.rename_table(former, place.table)
 
 
-def _renamed(place: TableRef, context: SinkContext, former: str) -> None:
-    from pyiceberg.exceptions import CommitFailedException
-
-    table = place.find()
-    known = None if table is None else TableLedger.of(table)
-    if table is None or known is None or known.query != former or known.application not in (context.application, ""):
-        return
-    # The epoch is drawn anew, so that a driver of the former name writes nothing more.
-    taken = replace(known, query=context.query, epoch=uuid.uuid4().hex)
-    properties = {name: text for name, text in table.metadata.properties.items() if name.startswith(f"{PROPERTY}.g")}
-    kept = {name: replace(TableLedger.loads(text), query=context.query).text for name, text in properties.items()}
-    try:
-        with committing(table, taken, kept) as update, update.fast_append():
-            pass
-    except CommitFailedException as error:
-        raise Conflict("another writer was quicker") from error
-
-
-# What Iceberg's own streaming sink for Spark says in each snapshot. Source: SparkWrite of Iceberg.
-_QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
-
-
 @dataclass(frozen=True, kw_only=True)
 class IcebergAdoption(SinkAdoption):
     """A table that another program has written; `find` gives it for a result, and raises where it does not fit."""
@@ -222,70 +190,146 @@ class IcebergAdoption(SinkAdoption):
     find: Callable[[DataFrame, SinkContext], Table]
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
-        place = self.place
-        with place.translate_errors():
+        with self.place.translate_errors():
             table = self.find(frame, context)
-            _require_free(table, place, context)
+            self._require_free(table, context)
             current = table.current_snapshot()
-            if current is None:
-                return (Held(count=0, what=f"rows of {place}"),)
-            told = None if current.summary is None else current.summary["total-records"]
-            count = int(told) if told is not None else table.scan().count()
-            return (Held(count=count, what=f"rows of {place}"),)
+            told = None if current is None or current.summary is None else current.summary["total-records"]
+            count = 0 if current is None else int(told) if told is not None else table.scan().count()
+            return (Held(count=count, what=f"rows of {self.place}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
         with self.place.translate_errors():
-            table = self.find(frame, context)
             identity = Checkpoint(context.checkpoint).id
             batches = [
-                int(each.summary[_BATCH] or -1)
-                for each in table.snapshots()
-                if each.summary is not None and identity and each.summary[_QUERY] == identity
+                int(snapshot.summary[_BATCH] or -1)
+                for snapshot in self.find(frame, context).snapshots()
+                if snapshot.summary is not None and identity and snapshot.summary[_QUERY] == identity
             ]
             return max(batches, default=None)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        place = self.place
-        with place.translate_errors():
+        with self.place.translate_errors():
             self.find(frame, context)
-            what = f"others commit to {place} all the time"
-            fix = "let other writers leave pauses; then give the command again"
-            contended = Finding(code="HR441", what=what, fix=fix)
-            take_epoch(lambda: _entered(place, frame.schema, context, batch), contended)
+            among_writers(str(self.place), lambda: self._entered(frame.schema, context, batch))
+
+    def _entered(self, schema: StructType, context: SinkContext, batch: int | None) -> None:
+        table = self.place.open()
+        self._require_free(table, context)
+        lines = () if batch is None else (KeptLine(batch=batch, checkpoint=Checkpoint(context.checkpoint).id or ""),)
+        there = TableLedger.of_table(table, context)
+        if there is None or there.lines != lines:
+            enter(table, TableLedger.begin(context, schema.json(), lines))
+
+    def _require_free(self, table: Table, context: SinkContext) -> None:
+        """Raise SinkError where batches of a query of Headrace are in the table."""
+        ledger, identity = TableLedger.of_table(table), Checkpoint(context.checkpoint).id
+        if ledger is None or ledger.batch < 0 or (ledger.is_of(context) and ledger.checkpoint == identity):
+            return
+        what = f"{self.place} has batches of generation {ledger.generation} of query '{ledger.query}' already, up to "
+        fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
+        raise SinkError(Finding(code="HR580", what=f"{what}{ledger.batch}", fix=fix))
 
 
-def _entered(place: TableRef, schema: StructType, context: SinkContext, batch: int | None) -> None:
-    from pyiceberg.exceptions import CommitFailedException
+@dataclass(frozen=True, kw_only=True)
+class IcebergRewind(VersionRewind[Own, Any]):
+    """A table brought back to an earlier batch; its snapshots end as the table's own rules say."""
 
-    table = place.open()
-    _require_free(table, place, context)
-    identity = "" if batch is None else Checkpoint(context.checkpoint).id or ""
-    last, there = -1 if batch is None else batch, TableLedger.of(table)
-    if there is not None and there.is_of(context) and (there.batch, there.checkpoint) == (last, identity):
-        return
-    entered = TableLedger(
-        query=context.query,
-        generation=context.generation,
-        epoch=uuid.uuid4().hex,
-        batch=last,
-        checkpoint=identity,
-        spark_schema=schema.json(),
-        application=context.application,
-        project=context.project,
-    )
-    try:
-        with committing(table, entered) as update, update.fast_append():
-            pass
-    except CommitFailedException as error:
-        raise Conflict("another writer was quicker") from error
+    place: TableRef
+
+    def asking(self) -> AbstractContextManager[None]:
+        return self.place.translate_errors()
+
+    def known(self, context: SinkContext, session: Session) -> Own | None:
+        return own_table(self.place, context)
+
+    def last(self, known: Own) -> int:
+        return known[1].batch
+
+    def reach(self, known: Own, context: SinkContext, batch: int) -> Reached[Any]:
+        table, ledger = known
+        at, passed = table.current_snapshot(), ledger.batch
+        while at is not None:
+            told = at.summary
+            if told is None or not _is_of(told, context):
+                if told is None or told.operation.value != "replace":
+                    why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
+                    return Reached(earliest=passed, why=why)
+            else:
+                number = int(told["headrace.batch"] or -1)
+                if number == batch:
+                    if _has_deletes(table, at) or _has_other_partitions(table, at):
+                        why = "its partitions were changed, or other writers have deleted rows"
+                        return Reached(earliest=passed, why=why)
+                    return Reached(version=at)
+                if number < batch:
+                    break
+                passed = number
+            before = at.parent_snapshot_id if told is None or not told[_RESTORES] else int(told[_RESTORES] or 0)
+            at = None if before is None else table.metadata.snapshot_by_id(before)
+        return Reached(earliest=passed, why=f"its snapshot of batch {batch} has expired")
+
+    def count(self, known: Own, version: Any) -> int:
+        return rows_of(version or known[0].current_snapshot())
+
+    def restore(self, known: Own, version: Any, context: SinkContext, batch: int) -> None:
+        table, ledger = known
+        current = table.current_snapshot()
+        assert current is not None, "a batch was found among its snapshots"
+        lines = tuple(line for line in ledger.lines if line.batch <= batch)
+        lines = lines or (KeptLine(batch=batch, checkpoint=ledger.checkpoint),)
+        former = json.dumps({"snapshot": current.snapshot_id, "batch": batch, "ledger": ledger.dumps()})
+        _commit(table, replace(ledger, lines=lines).fenced(), {_rewound(context): former}, version)
+
+    def is_rewound(self, known: Own, context: SinkContext, batch: int) -> bool:
+        text = known[0].metadata.properties.get(_rewound(context), "")
+        return text != "" and json.loads(text)["batch"] == batch
+
+    def bring_back(self, known: Own, context: SinkContext, batch: int) -> None:
+        table = known[0]
+        facts = json.loads(table.metadata.properties[_rewound(context)])
+        former = table.metadata.snapshot_by_id(facts["snapshot"])
+        if former is None:
+            what = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
+            fix = "run the query: it reads the removed batches again"
+            raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+        # The query may have another name since.
+        ledger = replace(TableLedger.loads(facts["ledger"]), query=context.query)
+        _commit(table, ledger.fenced(), {_rewound(context): ""}, former)
+
+    def forget_former(self, context: SinkContext, session: Session) -> None:
+        _remove_property(self.place, _rewound(context))
 
 
-def _require_free(table: Table, place: TableRef, context: SinkContext) -> None:
-    """Raise SinkError where batches of a query of Headrace are in the table."""
-    found = TableLedger.of(table)
-    identity = Checkpoint(context.checkpoint).id
-    if found is None or found.batch < 0 or (found.is_of(context) and found.checkpoint == identity):
-        return
-    what = f"{place} has batches of generation {found.generation} of query '{found.query}' already, up to {found.batch}"
-    fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-    raise SinkError(Finding(code="HR580", what=what, fix=fix))
+def _rewound(context: SinkContext) -> str:
+    """The property that keeps the ledger from before a rewind."""
+    return f"{_former(context.generation)}{_REWOUND}"
+
+
+def _commit(table: Table, ledger: TableLedger, further: dict[str, str], wanted: Any) -> None:
+    """Let the table have the files of the snapshot `wanted`. Raises Conflict."""
+    now, then = _files(table, table.current_snapshot()), _files(table, wanted)
+    with committing(table, ledger, further, properties={_RESTORES: str(wanted.snapshot_id)}) as update:
+        old = [now[path] for path in sorted(now.keys() - then.keys())]
+        exchange(update, old, [then[path] for path in sorted(then.keys() - now.keys())])
+
+
+def _is_of(told: Any, context: SinkContext) -> bool:
+    return bool(told["headrace.query"] == context.query and told["headrace.generation"] == str(context.generation))
+
+
+def _has_other_partitions(table: Table, snapshot: Any) -> bool:
+    files = (*_files(table, snapshot).values(), *_files(table, table.current_snapshot()).values())
+    return any(file.spec_id != table.metadata.default_spec_id for file in files)
+
+
+def _files(table: Table, snapshot: Any) -> dict[str, Any]:
+    if snapshot is None:
+        return {}
+    return {entry.data_file.file_path: entry.data_file for entry in live_entries(table, snapshot)}
+
+
+def _has_deletes(table: Table, snapshot: Any) -> bool:
+    from pyiceberg.manifest import ManifestContent
+
+    return any(manifest.content != ManifestContent.DATA for manifest in snapshot.manifests(table.io))

@@ -3,64 +3,76 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import plans
-from headrace.connectors.exactly_once.judgement import KEPT, KeptLine, require_own_generation
+from headrace.connectors.exactly_once import Conflict, KeptLine, TextLedger, plans, require_own_generation
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.update.snapshot import UpdateSnapshot
 
 PROPERTY = "headrace.ledger"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableLedger:
-    """Whose table it is, which driver may write, and what is in.
+class TableLedger(TextLedger):
+    """Whose table it is, which driver may write, and what is in; `project`: the name of that with the query."""
 
-    epoch: drawn again by each start. batch: the last one that is in; -1: none yet. checkpoint: the id that Spark gave
-    it. spark_schema: the result's, as Spark's JSON. application, project: whose query it is; "" in a ledger of 0.1.0.
-    lines: of the newest batches, the oldest first; none of those that 0.1.0 wrote.
-    """
-
-    query: str
-    generation: int
-    epoch: str
-    batch: int
-    checkpoint: str
-    spark_schema: str
-    application: str = ""
     project: str = ""
-    lines: tuple[KeptLine, ...] = ()
 
     @classmethod
-    def of(cls, table: Table) -> TableLedger | None:
-        """The ledger of `table`; None where no query has written it."""
+    def of_table(cls, table: Table, context: SinkContext | None = None) -> TableLedger | None:
+        """The ledger of `table`; None where no query has written it, or another one than the context's generation."""
         text = table.metadata.properties.get(PROPERTY)
-        return None if text is None else cls.loads(text)
+        ledger = None if text is None else cls.loads(text)
+        return ledger if context is None or (ledger is not None and ledger.is_of(context)) else None
 
     @classmethod
     def loads(cls, text: str) -> TableLedger:
-        """The ledger of a property's value."""
         facts = json.loads(text)
-        return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts.get("lines", ()))})
+        batch, checkpoint = facts.pop("batch"), facts.pop("checkpoint")
+        facts["result"] = facts.pop("spark_schema")
+        lines = tuple(KeptLine.from_dict(line) for line in facts["lines"])
+        if not lines and batch >= 0:
+            # Of a table that was taken over: which batch is in is known, and no more of it.
+            lines = (KeptLine(batch=batch, checkpoint=checkpoint),)
+        return cls(**{**facts, "lines": lines})
+
+    def dumps(self) -> str:
+        facts = asdict(self)
+        facts["spark_schema"] = facts.pop("result")
+        return json.dumps({**facts, "batch": self.batch, "checkpoint": self.checkpoint})
+
+    @classmethod
+    def begin(cls, context: SinkContext, result: str, lines: tuple[KeptLine, ...] = ()) -> TableLedger:
+        """The ledger of the context's generation, with a new epoch."""
+        return cls(
+            query=context.query,
+            generation=context.generation,
+            application=context.application,
+            project=context.project,
+            epoch=uuid.uuid4().hex,
+            result=result,
+            lines=lines,
+        )
 
     @property
-    def properties(self) -> dict[str, str]:
-        """What is to be set on the table."""
-        return {PROPERTY: self.text}
+    def batch(self) -> int:
+        """The newest batch that is in; -1: none."""
+        return self.lines[-1].batch if self.lines else -1
 
     @property
-    def text(self) -> str:
-        """What `of` reads."""
-        return json.dumps(asdict(self))
+    def checkpoint(self) -> str:
+        """The id of the checkpoint that it came from."""
+        return self.lines[-1].checkpoint if self.lines else ""
 
     @property
     def summary(self) -> dict[str, str]:
@@ -72,20 +84,16 @@ class TableLedger:
         }
 
     def is_of(self, context: SinkContext) -> bool:
-        """Whether the table holds the batches of this generation of a query, or did before applications had ids."""
-        known = self.application in (context.application, "")
-        return known and (self.query, self.generation) == (context.query, context.generation)
-
-    @property
-    def known(self) -> tuple[KeptLine, ...]:
-        """The lines of the newest batches; of one that 0.1.0 wrote no more than its number and checkpoint."""
-        if self.lines or self.batch < 0:
-            return self.lines
-        return (KeptLine(batch=self.batch, checkpoint=self.checkpoint),)
+        """Whether the table holds the batches of this generation of a query."""
+        whose = (context.query, context.generation, context.application)
+        return (self.query, self.generation, self.application) == whose
 
     def with_batch(self, line: KeptLine) -> TableLedger:
-        """The ledger once the batch of `line` is in."""
-        return replace(self, batch=line.batch, checkpoint=line.checkpoint, lines=(*self.lines, line)[-KEPT:])
+        return replace(self, lines=super().with_batch(line).lines)
+
+    def fenced(self) -> TableLedger:
+        """The same with a new epoch, so that an older driver writes nothing more."""
+        return replace(self, epoch=uuid.uuid4().hex)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,38 +103,77 @@ class IcebergLedger(SinkLedger):
     place: TableRef
 
     def last_batch(self, context: SinkContext) -> int | None:
-        known = self._own(context)
-        mine = known is not None and known.checkpoint == Checkpoint(context.checkpoint).id
-        return known.batch if known is not None and mine and known.batch >= 0 else None
+        own = self._own(context)
+        return own.last if own is not None and own.checkpoint == Checkpoint(context.checkpoint).id else None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        known = self._own(context)
-        return {} if known is None else plans(context, known.lines, first)
+        own = self._own(context)
+        return {} if own is None else plans(context, own.lines, first)
 
     def _own(self, context: SinkContext) -> TableLedger | None:
         with suppress(SinkError), self.place.translate_errors():
             table = self.place.find()
-            known = None if table is None else TableLedger.of(table)
-            return known if known is not None and known.is_of(context) else None
+            return None if table is None else TableLedger.of_table(table, context)
         return None
+
+
+def own_table(place: TableRef, context: SinkContext) -> tuple[Table, TableLedger] | None:
+    """The table with its ledger; None where it is not there, or not of the context's generation."""
+    table = place.find()
+    ledger = None if table is None else TableLedger.of_table(table, context)
+    return None if table is None or ledger is None else (table, ledger)
+
+
+@contextmanager
+def committing(
+    table: Table,
+    ledger: TableLedger,
+    further: Mapping[str, str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+) -> Iterator[UpdateSnapshot]:
+    """What adds a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
+
+    properties: what the snapshot says of itself besides. Raises Conflict where another snapshot has come in between.
+
+    Every change of the ledger is a snapshot, if need be an empty one: the catalog takes a commit only if no other
+    snapshot has come in between, and so the ledger that was looked at is the one that is replaced. pyiceberg would by
+    itself try again upon the other snapshot, with the old ledger; so it is told not to.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table import Table, TableProperties
+
+    alone = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    metadata = table.metadata.model_copy(update={"properties": alone})
+    only = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+    try:
+        with only.transaction() as transaction:
+            transaction.set_properties({PROPERTY: ledger.dumps(), **(further or {})})
+            yield transaction.update_snapshot(snapshot_properties={**ledger.summary, **(properties or {})})
+    except CommitFailedException as error:
+        raise Conflict("another writer was quicker") from error
+
+
+def enter(table: Table, ledger: TableLedger, further: Mapping[str, str] | None = None) -> None:
+    """Put another ledger in the place of the table's, without rows. Raises Conflict as `committing`."""
+    with committing(table, ledger, further) as update, update.fast_append():
+        pass
 
 
 def require_ours(table: Table, name: str, context: SinkContext) -> None:
     """Raise SinkError where rows of somebody else would be mixed with the result, or replaced by it."""
-    found = TableLedger.of(table)
-    if found is not None and found.is_of(context):
-        return
-    if found is None:
+    ledger = TableLedger.of_table(table)
+    if ledger is None:
         if _is_empty(table):
             return
         what = f"{name} already holds rows that no query wrote"
-    elif found.query != context.query:
-        what = f"{name} belongs to query '{found.query}'"
-    elif found.application not in (context.application, ""):
-        what = f"{name} belongs to query '{found.query}' of another project ('{found.project}')"
+    elif ledger.query != context.query:
+        what = f"{name} belongs to query '{ledger.query}'"
+    elif ledger.application != context.application:
+        what = f"{name} belongs to query '{ledger.query}' of another project ('{ledger.project}')"
     else:
-        if found.batch >= 0 or found.generation > context.generation:
-            require_own_generation(name, context, found.generation)
+        if ledger.batch >= 0 or ledger.generation > context.generation:
+            require_own_generation(name, context, ledger.generation)
         return
     raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
 
@@ -137,3 +184,8 @@ def _is_empty(table: Table) -> bool:
     if snapshot is None:
         return True
     return snapshot.summary is not None and int(snapshot.summary["total-records"] or "1") == 0
+
+
+def rows_of(snapshot: Any) -> int:
+    """The rows of the table at a snapshot."""
+    return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.connectors.exactly_once import (
-    BatchWriter,
-    Conflict,
-    KeptLine,
-    misfits,
-    require_lines_fit,
-    take_epoch,
-)
+from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit
+from headrace.connectors.exactly_once.lake import among_writers, name_beside
 from headrace.connectors.iceberg import table as iceberg_columns
-from headrace.connectors.iceberg.batches import IcebergStore, Written, committing
+from headrace.connectors.iceberg.batches import IcebergStore, Written
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.generations import (
     IcebergAdoption,
     IcebergRename,
     IcebergReset,
+    IcebergRewind,
     IcebergSwap,
-    name_beside,
 )
-from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, require_ours
-from headrace.connectors.iceberg.rewind import IcebergRewind
+from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, require_ours
 from headrace.connectors.iceberg.table import (
     DEFAULT_CATALOG,
     NAME,
@@ -109,7 +100,7 @@ class IcebergSink(Sink):
             if table is None:
                 require_lines_fit(context, self.table, ())
                 table = self._create(frame.schema)
-            epoch = self._take_epoch(table, frame.schema, context)
+            epoch = self._enter(table, frame.schema, context)
         return BatchWriter(store=IcebergStore(place=self._place, context=context, epoch=epoch))
 
     @property
@@ -137,19 +128,15 @@ class IcebergSink(Sink):
             yield from findings_of(error)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        from pyspark.sql.types import StructType
-
         with self._place.translate_errors():
             table = self._place.find()
-            ledger = None if table is None else TableLedger.of(table)
-            if table is None or ledger is None or not ledger.is_of(context):
+            ledger = None if table is None else TableLedger.of_table(table, context)
+            if table is None or ledger is None:
                 what = f"{self._place} holds no result of generation {context.generation} of query '{context.query}'"
                 raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
             current = table.current_snapshot()
             tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
-            schema = StructType.fromJson(json.loads(ledger.spark_schema))
-            rows = frame_of(spark, table, schema, tasks, None)
-            return Snapshot(rows=rows, batch=None if ledger.batch < 0 else ledger.batch)
+            return Snapshot(rows=frame_of(spark, table, ledger.schema, tasks, None), batch=ledger.last)
 
     @property
     def ledger(self) -> IcebergLedger:
@@ -166,7 +153,7 @@ class IcebergSink(Sink):
 
     @property
     def rewind(self) -> IcebergRewind:
-        return IcebergRewind(place=self._place)
+        return IcebergRewind(place=self._place, name=str(self._place))
 
     @property
     def adoption(self) -> IcebergAdoption:
@@ -174,7 +161,7 @@ class IcebergSink(Sink):
 
     @property
     def swap(self) -> IcebergSwap:
-        beside = replace(self, table=name_beside(self._place), renamed_from="")
+        beside = replace(self, table=name_beside(self.table), renamed_from="")
         return IcebergSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
@@ -227,14 +214,10 @@ class IcebergSink(Sink):
         if faults:
             raise SinkError(faults)
 
-    def _require_match(self, table: Table, context: SinkContext) -> None:
-        """Raise CheckpointError where the table's ledger and the checkpoint hold different batches."""
-        require_lines_fit(context, self.table, self._lines(table, context))
-
     @staticmethod
-    def _lines(table: Table, context: SinkContext) -> Sequence[KeptLine]:
-        ledger = TableLedger.of(table)
-        return ledger.known if ledger is not None and ledger.is_of(context) else ()
+    def _lines(table: Table, context: SinkContext) -> tuple[KeptLine, ...]:
+        ledger = TableLedger.of_table(table, context)
+        return () if ledger is None else ledger.lines
 
     def _create(self, schema: StructType) -> Table:
         catalog = self._place.connect()
@@ -248,34 +231,16 @@ class IcebergSink(Sink):
                         spec.add_field(part.column, part.transform)
         return self._place.open()
 
-    def _take_epoch(self, table: Table, schema: StructType, context: SinkContext) -> str:
+    def _enter(self, found: Table, schema: StructType, context: SinkContext) -> str:
         """Begin the next epoch of the query, which is given back."""
-        what = f"others commit to {self._place} all the time"
-        contended = Finding(code="HR441", what=what, fix="let other writers leave pauses; then start again")
-        return take_epoch(lambda: self._enter(self._place.again(table), schema, context), contended)
 
-    def _enter(self, table: Table, schema: StructType, context: SinkContext) -> str:
-        """Enter the start into the ledger of `table`. Raises Conflict where that is no longer the newest one."""
-        from pyiceberg.exceptions import CommitFailedException
+        def change() -> str:
+            table = self._place.again(found)
+            self._require_fit(table, schema, context)
+            lines = self._lines(table, context)
+            require_lines_fit(context, self.table, lines)
+            entered = TableLedger.begin(context, schema.json(), lines)
+            enter(table, entered)
+            return entered.epoch
 
-        self._require_fit(table, schema, context)
-        self._require_match(table, context)
-        there = TableLedger.of(table)
-        entered = TableLedger(
-            query=context.query,
-            generation=context.generation,
-            epoch=uuid.uuid4().hex,
-            batch=-1,
-            checkpoint="",
-            spark_schema=schema.json(),
-            application=context.application,
-            project=context.project,
-        )
-        if there is not None and there.is_of(context):
-            entered = replace(entered, batch=there.batch, checkpoint=there.checkpoint, lines=there.lines)
-        try:
-            with committing(table, entered) as update, update.fast_append():
-                pass
-        except CommitFailedException as error:
-            raise Conflict("another writer was quicker") from error
-        return entered.epoch
+        return among_writers(str(self._place), change, then="start again")

@@ -1,20 +1,30 @@
-"""A directory of results set aside: renamed beside its place, so that it takes no time and no space."""
+"""A directory of results set aside by renaming it, which takes no time and no space; or brought to an earlier batch.
+
+On the way back Spark's log goes first, from its newest entry, so that readers who heed it see whole batches always.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from headrace.contract import Held, KeptResult, SinkContext
-from headrace.errors import Finding, NothingChanged
+from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
+from headrace.contract import Held, KeptResult, OutputMode, Session, SinkContext, SinkRewind
+from headrace.errors import CheckpointError, Finding, NothingChanged
 from headrace.storage.durable import exchange, replace_file, sync_directory
 
 # What is added to the name of a directory or a table for the place of a rebuild.
 BESIDE = "__rebuild"
+_LOG = "_spark_metadata"
+_RECORD = "rewound.json"
 
 # Spark's log of a directory of files tells by their numbers which batches are in.
 FILES_STAY = KeptResult(
@@ -156,3 +166,168 @@ def moving(directory: Path) -> Iterator[None]:
         what = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
         raise NothingChanged(Finding(code="HR587", what=what, fix=fix)) from error
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """The files below a directory that Spark's log there names."""
+
+    directory: Path
+
+    @property
+    def log(self) -> Path:
+        return self.directory / _LOG
+
+    @property
+    def last(self) -> int | None:
+        """The newest batch that is in."""
+        return max(numbered(self.log), default=None)
+
+    def reaches(self, batch: int) -> bool:
+        """Whether the log still tells what was there after `batch`."""
+        entries = numbered(self.log)
+        return batch in entries and all(number in entries for number in range(_base(entries, batch), batch + 1))
+
+    def earliest(self, first: int = 0) -> int | None:
+        """The first batch, from `first` on, of which the log tells what was there after it."""
+        last = -1 if self.last is None else self.last
+        return next((batch for batch in range(first, last + 1) if self.reaches(batch)), None)
+
+    def after(self, batch: int) -> list[str]:
+        """The files that came after `batch`, by their places in the directory."""
+        newest = self.last
+        then = set(self._named(batch))
+        return [] if newest is None else sorted(set(self._named(newest)) - then)
+
+    def _named(self, batch: int) -> Iterator[str]:
+        entries = numbered(self.log)
+        for number in range(_base(entries, batch), batch + 1):
+            if (file := entries.get(number)) is not None:
+                yield from self._files(file)
+
+    def _files(self, file: Path) -> Iterator[str]:
+        _, lines = body(file, text_of(file) or "", versions=(1,))
+        for line in lines:
+            try:
+                path = unquote(urlsplit(json.loads(line)["path"]).path) if line else ""
+            except (ValueError, KeyError, TypeError) as error:
+                raise broken(file, f"a line names no file: {line[:40]!r}") from error
+            if path:
+                yield os.path.relpath(path, self.directory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesRewind(SinkRewind):
+    """A directory brought back to an earlier batch."""
+
+    path: str
+    is_local: bool
+
+    @property
+    def directory(self) -> Path:
+        return local_directory(self.path)
+
+    def hindrance(self, mode: OutputMode) -> str:
+        return "" if self.is_local else f"'{self.path}' lies where a file cannot be moved in one step"
+
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        return WrittenFiles(self.directory).earliest(batch)
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
+        directory = self.directory
+        files = WrittenFiles(directory).after(batch)
+        return (Held(count=len(files), what=f"files of results in '{directory}' are set aside"),) if files else ()
+
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Cut the log behind `batch`, and set the files aside that came later."""
+        directory = self.directory
+        files, kept = WrittenFiles(directory), _rewound(directory, context)
+        last = files.last
+        with moving(directory):
+            record = _record(kept)
+            if record is not None and last is not None and (record["batch"] != batch or _came_again(kept, last)):
+                shutil.rmtree(kept)
+                record = None
+            if last is not None and last > batch and not (record and numbered(kept / _LOG)):
+                _require_reached(files, batch, context)
+                kept.mkdir(exist_ok=True)
+                record = {"batch": batch, "files": files.after(batch)}
+                replace_file(kept / _RECORD, json.dumps(record))
+            if record is None:
+                return
+            for number, file in sorted(numbered(files.log).items(), reverse=True):
+                if number > batch:
+                    _move(file, kept / _LOG / file.name)
+                    # Beside a compacted entry the single one may lie.
+                    _move(file.with_name(str(number)), kept / _LOG / str(number))
+            for place in record["files"]:
+                _move(directory / place, kept / place)
+
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        """Bring the files back, and then the log, from its oldest entry on."""
+        directory = self.directory
+        files, kept = WrittenFiles(directory), _rewound(directory, context)
+        record = _record(kept)
+        if record is None or record["batch"] != batch:
+            return
+        if files.last is not None and _came_again(kept, files.last):
+            what = f"'{directory}' has files of batches after {batch} again"
+            raise NothingChanged(Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them"))
+        with moving(directory):
+            for place in record["files"]:
+                _move(kept / place, directory / place)
+            for number, file in sorted(numbered(kept / _LOG).items()):
+                _move(kept / _LOG / str(number), files.log / str(number))
+                _move(file, files.log / file.name)
+            shutil.rmtree(kept)
+
+    def forget(self, context: SinkContext, session: Session) -> None:
+        directory = self.directory
+        kept = _rewound(directory, context)
+        with moving(directory):
+            if kept.exists():
+                shutil.rmtree(kept)
+
+
+def _rewound(directory: Path, context: SinkContext) -> Path:
+    return directory.with_name(f".{directory.name}.headrace-rewound-g{context.generation}")
+
+
+def _came_again(kept: Path, last: int) -> bool:
+    """Whether a batch was written since, whose number is set aside too."""
+    return any(number <= last for number in numbered(kept / _LOG))
+
+
+def _record(kept: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
+        return found
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise CheckpointError(broken(kept / _RECORD, "it is no record of a rewind").findings) from error
+
+
+def _base(entries: dict[int, Path], batch: int) -> int:
+    """The entry from which on a batch's log is read: the newest compacted one."""
+    return max(
+        (number for number, file in entries.items() if number <= batch and file.name.endswith(COMPACT)), default=0
+    )
+
+
+def _require_reached(files: WrittenFiles, batch: int, context: SinkContext) -> None:
+    if not files.reaches(batch):
+        what = f"Spark's log in '{files.directory}' no longer says what was there after batch {batch}"
+        fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
+        fix += context.query
+        raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
+
+
+def _move(file: Path, place: Path) -> None:
+    """Move a file with its checksum; one that is not there was moved already."""
+    for old, new in ((file, place), (checksum_of(file), checksum_of(place))):
+        if old.exists():
+            new.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(old, new)
+            sync_directory(old.parent)
+            sync_directory(new.parent)

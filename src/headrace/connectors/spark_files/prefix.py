@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-_FILE = "__headrace_file"
+FILE = "__headrace_file"
 _PATH = "__headrace_path"
 _SPELT = "__headrace_spelt"
 _BATCH = "__headrace_batch"
@@ -173,7 +173,6 @@ def _inside(path: str) -> str:
 
 
 def frame(
-    spark: SparkSession,
     reader: DataFrameReader,
     places: Sequence[FileGroup],
     batch_column: str | None,
@@ -186,27 +185,35 @@ def frame(
     for group in places:
         part = reader.option("basePath", group.base).load([literal(file) for file, _ in group.files])
         if batch_column is not None or file_column is not None:
-            part = part.select("*", F.col("_metadata.file_path").alias(_FILE))
+            part = part.select("*", F.col("_metadata.file_path").alias(FILE))
         parts.append(part)
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part)
     if batch_column is None and file_column is None:
         return rows
-    batches = [pair for group in places for pair in group.files]
+    return with_batches(rows, [pair for group in places for pair in group.files], batch_column, file_column)
+
+
+def with_batches(
+    rows: DataFrame, batches: Sequence[tuple[str, int]], batch_column: str | None, file_column: str | None = None
+) -> DataFrame:
+    """Rows with the path of their file as column FILE: with the batch and the path as last columns instead."""
+    from pyspark.sql import functions as F
+
     if all(_PLAIN.match(path) for path, _ in batches):
         # A name that needs no escape is joined as Spark writes it, which spares two expressions for each row.
         spelt = [(f"{scheme}{path}", path, batch) for path, batch in batches for scheme in _SCHEMES]
-        written = F.col(_FILE)
+        written = F.col(FILE)
     else:
         spelt = [(path, path, batch) for path, batch in batches]
         # A URI is percent-encoded, and unlike in a form a plus sign in it means a plus sign.
-        decoded = F.url_decode(F.regexp_replace(_FILE, r"\+", "%2B"))
+        decoded = F.url_decode(F.regexp_replace(FILE, r"\+", "%2B"))
         written = F.regexp_replace(decoded, "^file:/+", "/")
-    known = spark.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
+    known = rows.sparkSession.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
     joined = rows.join(F.broadcast(known), written == F.col(_SPELT), "left")
-    unknown = F.raise_error(F.concat(F.lit("no batch is known for the file "), _FILE)).cast("bigint")
-    columns = [F.col(f"`{name}`") for name in rows.columns if name != _FILE]
+    unknown = F.raise_error(F.concat(F.lit("no batch is known for the file "), FILE)).cast("bigint")
+    columns = [F.col(f"`{name}`") for name in rows.columns if name != FILE]
     if batch_column is not None:
         columns.append(F.coalesce(_BATCH, unknown).alias(batch_column))
     if file_column is not None:

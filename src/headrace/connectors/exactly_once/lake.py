@@ -1,0 +1,154 @@
+"""What the tables of a lake share: changes among other writers, and the way back to a version of their own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headrace.connectors.exactly_once.batches import take_epoch
+from headrace.connectors.exactly_once.text_ledger import Renames
+from headrace.contract import Held, Session, SinkContext, SinkRewind
+from headrace.errors import Finding, NothingChanged
+
+Changed = TypeVar("Changed")
+Known = TypeVar("Known")
+Version = TypeVar("Version")
+
+
+def among_writers(name: str, change: Callable[[], Changed], *, then: str = "give the command again") -> Changed:
+    """What `change` gives; it is tried again as long as it raises Conflict, which says that others were quicker."""
+    fix = f"let other writers leave pauses, or write to a table of its own; then {then}"
+    return take_epoch(change, Finding(code="HR441", what=f"others change {name} all the time", fix=fix))
+
+
+def name_beside(table: str) -> str:
+    """What the table of a rebuild is called until it is put in place."""
+    return f"{table}__headrace_rebuild"
+
+
+def name_aside(table: str, context: SinkContext) -> str:
+    """What the table of the context's generation is called when it is set aside."""
+    return f"{table}__headrace_aside_g{context.generation}"
+
+
+def renames(
+    table: str, context: SinkContext, exists: Callable[[str], bool], rename: Callable[[str, str], None]
+) -> Renames:
+    """What puts the table of a rebuild in place."""
+    return Renames(
+        name=table, beside=name_beside(table), aside=name_aside(table, context), exists=exists, rename=rename
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached(Generic[Version]):
+    """The version that a table had after a batch; without one, the first batch after it that has one, and why."""
+
+    version: Version | None = None
+    earliest: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionRewind(SinkRewind, Generic[Known, Version]):
+    """A table brought back to a version of its own by one more version, which can be undone; nothing is rewritten.
+
+    name: the table, for people. `restore`, `bring_back` and `forget_former` raise Conflict where others were quicker.
+    """
+
+    name: str
+
+    @abstractmethod
+    def known(self, context: SinkContext, session: Session) -> Known | None:
+        """The table as it is now; None where it has no batch of the generation."""
+
+    @abstractmethod
+    def last(self, known: Known) -> int:
+        """The newest batch that is in."""
+
+    @abstractmethod
+    def reach(self, known: Known, context: SinkContext, batch: int) -> Reached[Version]:
+        """The newest version of `batch` on the way back from the present one, past what earlier rewinds took off."""
+
+    @abstractmethod
+    def count(self, known: Known, version: Version | None) -> int:
+        """The rows of a version; None: of the present one."""
+
+    @abstractmethod
+    def restore(self, known: Known, version: Version, context: SinkContext, batch: int) -> None:
+        """Let the table have the files of `version` again."""
+
+    @abstractmethod
+    def is_rewound(self, known: Known, context: SinkContext, batch: int) -> bool:
+        """Whether the table went back to `batch` and remembers what it was before."""
+
+    @abstractmethod
+    def bring_back(self, known: Known, context: SinkContext, batch: int) -> None:
+        """Let it be that again. Raises NothingChanged where it is gone."""
+
+    @abstractmethod
+    def forget_former(self, context: SinkContext, session: Session) -> None:
+        """Remember it no longer."""
+
+    def asking(self) -> AbstractContextManager[None]:
+        """What each question is asked in, to translate the errors of the table's library."""
+        return nullcontext()
+
+    def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
+        with self.asking():
+            known = self.known(context, session)
+            if known is None:
+                return None
+            reached = self.reach(known, context, batch)
+            return reached.earliest if reached.version is None else batch
+
+    def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
+        with self.asking():
+            known = self.known(context, session)
+            if known is None or self.last(known) <= batch:
+                return ()
+            version = self.reach(known, context, batch).version
+            if version is None:
+                return ()
+            now, then = self.count(known, None), self.count(known, version)
+            return (
+                Held(count=now, what=f"rows of {self.name}, which go back to the {then:,} rows after batch {batch}"),
+                Held(count=self.last(known) - batch, what=f"batches of {self.name} are taken back"),
+            )
+
+    def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
+        def change() -> None:
+            known = self.known(context, session)
+            if known is None or self.last(known) <= batch:
+                return
+            reached = self.reach(known, context, batch)
+            if reached.version is None:
+                fix = "" if reached.earliest is None else f"go back to batch {reached.earliest} at most; or "
+                fix += f"recompute the result: headrace rebuild {context.query}"
+                what = f"{self.name} cannot go back to batch {batch}: {reached.why}"
+                raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
+            self.restore(known, reached.version, context, batch)
+
+        with self.asking():
+            among_writers(self.name, change)
+
+    def undo(self, context: SinkContext, batch: int, session: Session) -> None:
+        def change() -> None:
+            known = self.known(context, session)
+            if known is None or not self.is_rewound(known, context, batch):
+                return
+            if self.last(known) != batch:
+                what = f"{self.name} has batches of query '{context.query}' after batch {batch} again"
+                fix = "go back to that batch once more, or keep them"
+                raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+            self.bring_back(known, context, batch)
+
+        with self.asking():
+            among_writers(self.name, change)
+
+    def forget(self, context: SinkContext, session: Session) -> None:
+        with self.asking():
+            among_writers(self.name, lambda: self.forget_former(context, session))
