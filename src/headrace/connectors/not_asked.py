@@ -1,10 +1,10 @@
-"""What a check says of a sink that could not be asked."""
+"""What a check says of a sink that could not be asked, and of columns that a result lacks or has twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import Finding, HeadraceError, nearest
 
 
 def findings_of(error: HeadraceError) -> Iterator[Finding]:
@@ -30,3 +30,19 @@ def twice(names: Sequence[str]) -> Iterator[str]:
                 if other == name
                 else f"columns '{other}' and '{name}' differ by case only"
             )
+
+
+def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
+    """That an option names columns which the result does not have."""
+    missing = [name for name in names if name not in columns]
+    if missing:
+        what = f"{option} names {', '.join(missing)}, which the result of query '{query}' does not have"
+        yield Finding(code="HR404", what=what, fix=nearest(missing[0], columns))
+
+
+def partition_findings(partition_by: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
+    """What keeps files from being written below directories by these columns."""
+    yield from missing_columns("partition_by", partition_by, columns, query)
+    if partition_by and set(partition_by) >= set(columns):
+        what = f"partition_by names every column of the result of query '{query}'"
+        yield Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")

@@ -252,7 +252,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
         ({"table": f"{name}_v"}, "HR419: .* is a view and no Delta table"),
         ({"table": f"nowhere.{name}"}, "HR419: the catalog has no database 'nowhere'"),
         ({"path": str(tmp_path / "files")}, "HR407: .* holds files that are no Delta table"),
-        ({"table": name, "key": ["nam"]}, "HR404: key names 'nam', which the result of query 'q' does not have"),
+        ({"table": name, "key": ["nam"]}, "HR404: key names nam, which the result of query 'q' does not have"),
         ({"table": name, "partition_by": ["name"]}, "HR404: partition_by names every column"),
     ]
     for options, said in refused:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 from headrace.connectors.catalog.source import ANOTHER_KIND, FORMATS, NAME, described
-from headrace.connectors.not_asked import findings_of
+from headrace.connectors.not_asked import findings_of, partition_findings
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
-from headrace.connectors.spark_files.formats import unwritable
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
 from headrace.contract import (
     CatalogSink,
@@ -107,13 +106,7 @@ class TableSink(CatalogSink):
         return {"system": "catalog", "table": self.catalog_table, "format": self.format}
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        try:
-            self._require_partitions(frame, context)
-        except SinkError as error:
-            yield from error.findings
-            return
-        yield from unwritable(frame, self.format, self.partition_by, context)
-        yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, context.query)
+        yield from file_form.result_findings(frame, self.format, self.partition_by, context)
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         spark = frame.sparkSession
@@ -204,15 +197,8 @@ class TableSink(CatalogSink):
             raise SinkError(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}"))
 
     def _require_partitions(self, frame: DataFrame, context: SinkContext) -> None:
-        missing = [name for name in self.partition_by if name not in frame.columns]
-        if missing:
-            what = f"partition_by names {', '.join(missing)}, which the result of query '{context.query}' does not have"
-            raise SinkError(Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns)))
-        if self.partition_by and set(frame.columns) == set(self.partition_by):
-            what = f"partition_by names every column of the result of query '{context.query}'"
-            raise SinkError(
-                Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
-            )
+        if found := list(partition_findings(self.partition_by, frame.columns, context.query)):
+            raise SinkError(found)
 
     def _require_fit(
         self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: SinkContext

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -88,6 +89,10 @@ class CatalogTable(Source):
 
     def changed(self, prefix: SourcePrefix) -> OptionError | None:
         return file_prefix.changed(prefix)
+
+    def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
+        with suppress(SourceError):  # What the log lacks is told where the prefix is read.
+            yield from file_prefix.changed_since(prefix)
 
     def _schema(self, spark: SparkSession) -> StructType:
         return spark.readStream.name("shape").table(self.table).schema

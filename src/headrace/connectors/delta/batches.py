@@ -13,9 +13,9 @@ from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, State, at_path
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
-from headrace.connectors.not_asked import twice
+from headrace.connectors.not_asked import missing_columns, partition_findings, twice
 from headrace.contract import SinkContext
-from headrace.errors import Finding, HeadraceError, SinkError, nearest
+from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import first_sentence
 
@@ -47,7 +47,7 @@ class DeltaStore(BatchStore["DataFrame"]):
     epoch: int
     last: KeptLine | None = None
     # The columns that the table still lacks, as SQL declares them.
-    added: tuple[str, ...] = ()
+    added: Sequence[str] = ()
     _table: DeltaTable | None = field(default=None, init=False, repr=False)
     # What the table had of the query when it was last looked at, and what the ledger says by it.
     _progress: Progress = field(default=ledger.NOT_BEGUN, init=False)
@@ -203,14 +203,8 @@ class TableSchema:
                     f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
                 )
                 yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
-        for option, names in (("key", self.key), ("partition_by", self.partition_by)):
-            for name in names:
-                if name not in self.schema.names:
-                    what = f"{option} names '{name}', which the result of query '{context.query}' does not have"
-                    yield Finding(code="HR404", what=what, fix=nearest(name, self.schema.names))
-        if self.partition_by and set(self.partition_by) >= set(self.schema.names):
-            what = f"partition_by names every column of the result of query '{context.query}'"
-            yield Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
+        yield from missing_columns("key", self.key, self.schema.names, context.query)
+        yield from partition_findings(self.partition_by, self.schema.names, context.query)
 
     def create(self, spark: SparkSession, where: str, context: SinkContext) -> None:
         """Make the table; `where` is its name in SQL."""

@@ -25,7 +25,7 @@ from headrace.connectors.exactly_once import (
     require_lines_fit,
     require_own_generation,
 )
-from headrace.connectors.exactly_once.lake import among_writers
+from headrace.connectors.exactly_once.lake import among_writers, no_result, not_there
 from headrace.connectors.not_asked import findings_of
 from headrace.contract import (
     OUTPUT_MODES,
@@ -108,9 +108,7 @@ class DeltaSink(Sink):
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         spark = frame.sparkSession
         require_delta(spark, SinkError)
-        form = self._table_schema(frame)
-        if found := list(form.incompatibilities(context)):
-            raise SinkError(found)
+        form = self._fitting_schema(frame, context)
         table = self._find(spark)
         if table is None:
             require_lines_fit(context, self._place, ())
@@ -122,13 +120,7 @@ class DeltaSink(Sink):
         self._require_ours(table.now(), context)
         epoch, last = among_writers(self._name, lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
-            location=table.location,
-            name=self._name,
-            key=self.key,
-            context=context,
-            epoch=epoch,
-            last=last,
-            added=tuple(added),
+            location=table.location, name=self._name, key=self.key, context=context, epoch=epoch, last=last, added=added
         )
         return BatchWriter(store=store)
 
@@ -159,6 +151,12 @@ class DeltaSink(Sink):
     def _table_schema(self, frame: DataFrame) -> TableSchema:
         return TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
 
+    def _fitting_schema(self, frame: DataFrame, context: SinkContext) -> TableSchema:
+        form = self._table_schema(frame)
+        if found := list(form.incompatibilities(context)):
+            raise SinkError(found)
+        return form
+
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
         require_delta(spark, SinkError)
@@ -166,8 +164,7 @@ class DeltaSink(Sink):
         state = None if table is None else table.now()
         own = None if state is None else ledger.progress(context, state.txn_ids)
         if state is None or own is None or own.batch is None:
-            what = f"{self._name} holds no result of generation {context.generation} of query '{context.query}'"
-            raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+            raise no_result(self._name, context)
         files = own_files(state, context, self._name)
         rows = state.rows() if files is None else state.rows_of(files)
         return Snapshot(rows=rows, batch=own.batch, key=tuple(self.key))
@@ -206,14 +203,10 @@ class DeltaSink(Sink):
     def _foreign(self, frame: DataFrame, context: SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
         require_delta(frame.sparkSession, SinkError)
-        form = self._table_schema(frame)
-        if found := list(form.incompatibilities(context)):
-            raise SinkError(found)
+        form = self._fitting_schema(frame, context)
         table = self._find(frame.sparkSession)
         if table is None:
-            what = f"{self._name} is not there, which holds what query '{context.query}' has written"
-            fix = "name the table that the former job writes to, or put it back"
-            raise SinkError(Finding(code="HR596", what=what, fix=fix))
+            raise not_there(self._name, context)
         form.additions(table.now(), self._name, context, adds=False)
         return table
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
 from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, at_path, named, require_delta
+from headrace.connectors.spark_files.prefix import named as file_names
 from headrace.contract import (
     Failure,
     Identity,
@@ -327,8 +328,8 @@ class Delta(Source):
         places = [delta_log.place_of(location, add) for add in files]
         gone = [place for place in places if place.startswith("/") and not os.path.exists(place)]
         if gone:
-            named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
-            what = f"{len(gone)} of {len(files)} files of {self._name} that were read are no longer there: {named}"
+            what = f"{len(gone)} of {len(files)} files of {self._name} that were read are no longer there: "
+            what += file_names(gone)
             raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
 
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from headrace.connectors.exactly_once.batches import take_epoch
 from headrace.connectors.exactly_once.text_ledger import Renames
 from headrace.contract import Held, Session, SinkContext, SinkRewind
-from headrace.errors import Finding, NothingChanged
+from headrace.errors import Finding, NothingChanged, SinkError
 
 Changed = TypeVar("Changed")
 Known = TypeVar("Known")
@@ -22,6 +22,19 @@ def among_writers(name: str, change: Callable[[], Changed], *, then: str = "give
     """What `change` gives; it is tried again as long as it raises Conflict, which says that others were quicker."""
     fix = f"let other writers leave pauses, or write to a table of its own; then {then}"
     return take_epoch(change, Finding(code="HR441", what=f"others change {name} all the time", fix=fix))
+
+
+def no_result(name: str, context: SinkContext) -> SinkError:
+    """That a table has no batch of the generation."""
+    what = f"{name} holds no result of generation {context.generation} of query '{context.query}'"
+    return SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+
+
+def not_there(name: str, context: SinkContext) -> SinkError:
+    """That the table of an adopted query is not there."""
+    what = f"{name} is not there, which holds what query '{context.query}' has written"
+    fix = "name the table that the former job writes to, or put it back"
+    return SinkError(Finding(code="HR596", what=what, fix=fix))
 
 
 def name_beside(table: str) -> str:

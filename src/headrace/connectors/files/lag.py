@@ -12,11 +12,11 @@ from headrace.checkpoint.identity import log_offset
 from headrace.connectors.files.options import FilesOptions, age_ms
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.connectors.spark_files.prefix import named
 from headrace.contract import Lag, OptionError, SourcePrefix
 
 # A file under a hidden name is on its way for so long; after that it counts as forgotten.
 _ON_ITS_WAY_SECONDS = 60
-_NAMED = 3
 # What a file of a format is called, besides compressed; others under a hidden name are not data.
 _ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log", ".parquet", ".orc")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", "._COPYING_")
@@ -98,28 +98,22 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
 
 def problems(source: FilesOptions, found: Look) -> Iterator[OptionError]:
     """Which files are left out or have changed, why, and what to do about it."""
-    if found.changed:
-        yield OptionError(
-            code="HR326",
-            what=f"files have changed after they were read, and are not read again: {_files(found.changed)}",
-            fix="bring back what they held, and let what they hold now land under names of its own",
-            severity="warning",
-        )
+    yield from file_prefix.changed_after_reading(found.changed)
     reasons, fixes = [], []
     if found.aged:
         newest = datetime.fromtimestamp(found.newest_ms / 1000, tz=timezone.utc)
         # No date that every batch would change: what was reported once is not reported again.
         ahead = f", which is ahead of the clock: {newest:%Y-%m-%d %H:%M:%S} UTC"
         reasons.append(
-            f"{_files(found.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file that "
+            f"{named(found.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file that "
             f"was read{ahead if newest.timestamp() > time.time() else ''}"
         )
         fixes.append("leave out max_file_age and start again")
     if found.namesakes:
-        reasons.append(f"{_files(found.namesakes)} have the name of a file that was read, and file_name_only is set")
+        reasons.append(f"{named(found.namesakes)} have the name of a file that was read, and file_name_only is set")
         fixes.append("give them names of their own")
     if found.hidden:
-        reasons.append(f"{_files(found.hidden)} have names that begin with . or _, or end with ._COPYING_")
+        reasons.append(f"{named(found.hidden)} have names that begin with . or _, or end with ._COPYING_")
         fixes.append("rename them")
     if reasons:
         yield OptionError(
@@ -135,12 +129,6 @@ def age_limit_ms(source: FilesOptions) -> float:
     if source.max_file_age is None or (source.latest_first and source.limits()):
         return float("inf")
     return age_ms(source.max_file_age) or 0.0
-
-
-def _files(paths: list[str]) -> str:
-    paths = sorted(paths)
-    named = ", ".join(f"'{path}'" for path in paths[:_NAMED])
-    return named if len(paths) <= _NAMED else f"{named} and {len(paths) - _NAMED:,} more"
 
 
 def _is_data(name: str) -> bool:

@@ -13,7 +13,6 @@ from headrace.connectors.files.options import FORMATS
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import FilesRewind, local_directory
-from headrace.connectors.spark_files.formats import unwritable
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
 from headrace.contract import (
     Held,
@@ -106,12 +105,7 @@ class FileSink(Sink):
         return {"system": "files", "path": canonical_path(self.path), "format": self.format}
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        missing = [name for name in self.partition_by if name not in frame.columns]
-        if missing:
-            what = f"partition_by names {', '.join(missing)}, which the result of query '{context.query}' does not have"
-            yield Finding(code="HR404", what=what, fix=nearest(missing[0], frame.columns))
-        yield from unwritable(frame, self.format, self.partition_by, context)
-        yield from file_form.incompatibilities(self.format, frame.schema, self.partition_by, context.query)
+        yield from file_form.result_findings(frame, self.format, self.partition_by, context)
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit
-from headrace.connectors.exactly_once.lake import among_writers, name_beside
+from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.iceberg import table as iceberg_columns
 from headrace.connectors.iceberg.batches import IcebergStore, Written
 from headrace.connectors.iceberg.files import frame as frame_of
@@ -28,7 +28,7 @@ from headrace.connectors.iceberg.table import (
     missing_dependency,
     unreachable_warehouse,
 )
-from headrace.connectors.not_asked import findings_of
+from headrace.connectors.not_asked import findings_of, missing_columns
 from headrace.contract import (
     Identity,
     OptionError,
@@ -39,7 +39,7 @@ from headrace.contract import (
     SinkLocation,
     Snapshot,
 )
-from headrace.errors import Finding, SinkError, nearest
+from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -132,8 +132,7 @@ class IcebergSink(Sink):
             table = self._place.find()
             ledger = None if table is None else TableLedger.of_table(table, context)
             if table is None or ledger is None:
-                what = f"{self._place} holds no result of generation {context.generation} of query '{context.query}'"
-                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+                raise no_result(str(self._place), context)
             current = table.current_snapshot()
             tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
             return Snapshot(rows=frame_of(spark, table, ledger.schema, tasks, None), batch=ledger.last)
@@ -169,15 +168,13 @@ class IcebergSink(Sink):
         self._require_result(frame.schema, context)
         table = self._place.find()
         if table is None:
-            what = f"{self._place} is not there, which holds what query '{context.query}' has written"
-            fix = "name the table that the former job writes to, or put it back"
-            raise SinkError(Finding(code="HR596", what=what, fix=fix))
+            raise not_there(str(self._place), context)
         self._require_columns(table, frame.schema, context)
         return table
 
     @property
     def _place(self) -> TableRef:
-        return TableRef(table=self.table, catalog=self.catalog, error=SinkError, unreachable="HR405", missing="HR402")
+        return TableRef(table=self.table, catalog=self.catalog, error=SinkError)
 
     def _require_result(self, schema: StructType, context: SinkContext) -> None:
         """Raise SinkError with everything of the result that no Iceberg table could take."""
@@ -186,9 +183,8 @@ class IcebergSink(Sink):
             Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
             for what in iceberg_columns.unsupported(schema)
         ]
-        if missing := iceberg_columns.missing(self.partition_by, schema):
-            what = f"partition_by names {', '.join(missing)}, which the result of query '{context.query}' does not have"
-            faults.append(Finding(code="HR404", what=what, fix=nearest(missing[0], schema.names)))
+        named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
+        faults += missing_columns("partition_by", named, schema.names, context.query)
         if faults:
             raise SinkError(faults)
 

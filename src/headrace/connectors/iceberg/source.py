@@ -149,7 +149,7 @@ class Iceberg(Source):
 
     @property
     def _place(self) -> TableRef:
-        return TableRef(table=self.table, catalog=self.catalog, error=SourceError, unreachable="HR331", missing="HR332")
+        return TableRef(table=self.table, catalog=self.catalog, error=SourceError)
 
     @property
     def _skips(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from headrace.connectors.iceberg.files import column_types
 from headrace.contract import Identity, OptionError, canonical_address
-from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.errors import Finding, HeadraceError, PlatformError, SourceError
 from headrace.spark.messages.refusals import first_line
 
 if TYPE_CHECKING:
@@ -29,6 +29,24 @@ _SECRET = re.compile(r"secret|token|password|credential|key|sas|header\.authoriz
 _PART = re.compile(r"(?P<name>\w+)|(?P<kind>\w+)\(\s*(?:(?P<number>\d+)\s*,\s*)?(?P<of>\w+)\s*\)")
 _PLAIN = ("year", "month", "day", "hour")
 _NUMBERED = ("bucket", "truncate")
+# The types of Spark that Iceberg has, but for those that hold others.
+_KINDS = frozenset(
+    [
+        "boolean",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "decimal",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    ]
+)
 # Iceberg has no smaller whole numbers than these, and it may widen a column.
 _WIDER = {
     "tinyint": ("int", "bigint"),
@@ -69,7 +87,7 @@ def _by_libhdfs(what: str) -> OptionError:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRef:
-    """Where a table is, and how its faults are reported: the kind of error, and the codes of two of them.
+    """Where a table is, and the kind of error by which its faults are reported.
 
     catalog: a name of pyiceberg's own configuration, or the catalog's properties; `name` among them is its name.
     """
@@ -77,8 +95,6 @@ class TableRef:
     table: str
     catalog: str | Mapping[str, str] = field(repr=False)
     error: type[HeadraceError]
-    unreachable: str
-    missing: str
 
     def open(self) -> Table:
         """The table as it is now. Raises `error`, or PlatformError where a package is not installed."""
@@ -137,11 +153,12 @@ class TableRef:
             return self.error(Finding(code=problem.code, what=problem.what, fix=problem.fix))
         what = f"{self} cannot be used: {type(error).__name__}: {said}"
         fix = "start the catalog, or correct its properties; then start again"
-        return self.error(Finding(code=self.unreachable, what=what, fix=fix))
+        return self.error(Finding(code="HR331" if self.error is SourceError else "HR405", what=what, fix=fix))
 
     def _not_there(self) -> HeadraceError:
-        what = f"{self} is not there"
-        return self.error(Finding(code=self.missing, what=what, fix="create it, or correct its name or the catalog"))
+        fix = "create it, or correct its name or the catalog"
+        code = "HR332" if self.error is SourceError else "HR405"
+        return self.error(Finding(code=code, what=f"{self} is not there", fix=fix))
 
     def masked(self, text: str) -> str:
         """`text` without the values of the catalog's properties that are secret."""
@@ -256,12 +273,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     )
 
 
-def missing(parts: Sequence[str], schema: StructType) -> list[str]:
-    """The columns that parts name and the result does not have."""
-    named = [part.column for part in map(PartitionField.of, parts) if part is not None]
-    return [name for name in named if name not in schema.names]
-
-
 def _known(kind: DataType) -> bool:
     from pyspark.sql import types
 
@@ -271,21 +282,7 @@ def _known(kind: DataType) -> bool:
         return _nested(kind.keyType) and _nested(kind.valueType)
     if isinstance(kind, types.StructType):
         return all(_nested(part.dataType) for part in kind.fields)
-    return type(kind) in (
-        types.BooleanType,
-        types.ByteType,
-        types.ShortType,
-        types.IntegerType,
-        types.LongType,
-        types.FloatType,
-        types.DoubleType,
-        types.DecimalType,
-        types.StringType,
-        types.BinaryType,
-        types.DateType,
-        types.TimestampType,
-        types.TimestampNTZType,
-    )
+    return kind.typeName() in _KINDS
 
 
 def _nested(kind: DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.connectors.not_asked import twice
+from headrace.connectors.not_asked import partition_findings, twice
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, nearest
 from headrace.spark.jvm.hadoop_files import takes_column
@@ -180,6 +180,15 @@ def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: 
             f"a file of text holds one column, and there are {len(inside)}: {', '.join(part.name for part in inside)}"
         )
         yield _finding(run, what, "join them to one text by concat_ws, or choose another format")
+
+
+def result_findings(
+    frame: DataFrame, format: str, partition_by: Sequence[str], context: SinkContext
+) -> Iterator[Finding]:
+    """What keeps a result from being kept in files of a format, below directories by some of its columns."""
+    yield from partition_findings(partition_by, frame.columns, context.query)
+    yield from unwritable(frame, format, partition_by, context)
+    yield from incompatibilities(format, frame.schema, partition_by, context.query)
 
 
 def _finding(run: SinkContext, what: str, fix: str) -> Finding:

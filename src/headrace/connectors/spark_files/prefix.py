@@ -91,12 +91,7 @@ def changed(prefix: SourcePrefix) -> OptionError | None:
 
     Raises PlatformError, CheckpointError, and SourceError as `files`.
     """
-    found, kept = [], prefix.read_files()
-    for entry, batch in _taken(prefix):
-        with suppress(OSError):  # What is gone is told by others.
-            now, then = file_paths.present(entry.file), entry.as_read(kept)
-            if not then.is_same(now):
-                found.append((entry.file, batch, now, then))
+    found = list(_changed(prefix))
     if not found:
         return None
     path, batch, now, then = found[0]
@@ -109,6 +104,39 @@ def changed(prefix: SourcePrefix) -> OptionError | None:
         f"{_told(then)}): made again, the batch would not be what its sink may hold",
         fix=f"bring back what it held{'' if then.etag else with_time}; or {anew}",
     )
+
+
+def changed_since(prefix: SourcePrefix) -> Iterator[OptionError]:
+    """The same of batches that are in."""
+    yield from changed_after_reading([path for path, *_ in _changed(prefix)])
+
+
+def changed_after_reading(paths: Sequence[str]) -> Iterator[OptionError]:
+    """That files have changed whose batches are in."""
+    if paths:
+        yield OptionError(
+            code="HR326",
+            what=f"files have changed after they were read, and are not read again: {named(paths)}",
+            fix="bring back what they held, and let what they hold now land under names of its own",
+            severity="warning",
+        )
+
+
+def named(paths: Sequence[str]) -> str:
+    """The first three of them."""
+    paths = sorted(paths)
+    shown = ", ".join(f"'{path}'" for path in paths[:3])
+    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
+
+
+def _changed(prefix: SourcePrefix) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
+    """Each file that has changed, with its batch, what it is and what it was."""
+    kept = prefix.read_files()
+    for entry, batch in _taken(prefix):
+        with suppress(OSError):  # What is gone is told by others.
+            now, then = file_paths.present(entry.file), entry.as_read(kept)
+            if not then.is_same(now):
+                yield entry.file, batch, now, then
 
 
 def _told(file: ReadFile) -> str:
@@ -154,8 +182,7 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         else:
             gone.append(file)
     if gone:
-        named = ", ".join(f"'{file}'" for file in gone[:3]) + (", ..." if len(gone) > 3 else "")
-        what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named}"
+        what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named(gone)}"
         fix = "put them back; without them the prefix cannot be read again"
         raise SourceError(Finding(code="HR303", what=what, fix=fix))
     moved_base = base if moved_to is None else moved_to + _inside(file_paths.local(base))
