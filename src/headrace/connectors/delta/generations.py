@@ -17,8 +17,7 @@ from headrace.connectors.delta.batches import shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import DeltaTable, State, forget, named, require_delta
-from headrace.connectors.exactly_once import Renames
-from headrace.connectors.exactly_once.lake import among_writers, name_aside, name_beside, renames
+from headrace.connectors.exactly_once.lake import Renames, among_writers, name_aside, name_beside
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import Finding, NothingChanged, SinkError
@@ -142,7 +141,12 @@ class DeltaSwap(OfDelta, SinkSwap):
             self._renames(session(), context).swap_out()
 
     def _renames(self, spark: SparkSession, context: SinkContext) -> Renames:
-        return renames(self.table, context, spark.catalog.tableExists, lambda old, new: rename(spark, old, new))
+        return Renames(
+            table=self.table,
+            context=context,
+            exists=spark.catalog.tableExists,
+            rename=lambda old, new: rename(spark, old, new),
+        )
 
     @staticmethod
     def _forget_both(spark: SparkSession, path: str) -> None:

@@ -26,7 +26,7 @@ from headrace.connectors.exactly_once.judgement import (
     require_own_generation,
     view_of,
 )
-from headrace.connectors.exactly_once.text_ledger import Renames, TextLedger, TextStore
+from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
 
 __all__ = [
     "CONTENDED",
@@ -38,7 +38,6 @@ __all__ = [
     "CheckpointView",
     "Conflict",
     "KeptLine",
-    "Renames",
     "Retry",
     "RowsLost",
     "Standing",

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.connectors.exactly_once.batches import take_epoch
-from headrace.connectors.exactly_once.text_ledger import Renames
 from headrace.contract import Held, Session, SinkContext, SinkRewind
 from headrace.errors import Finding, NothingChanged, SinkError
 
@@ -47,13 +46,33 @@ def name_aside(table: str, context: SinkContext) -> str:
     return f"{table}__headrace_aside_g{context.generation}"
 
 
-def renames(
-    table: str, context: SinkContext, exists: Callable[[str], bool], rename: Callable[[str, str], None]
-) -> Renames:
-    """What puts the table of a rebuild in place."""
-    return Renames(
-        name=table, beside=name_beside(table), aside=name_aside(table, context), exists=exists, rename=rename
-    )
+@dataclass(frozen=True, kw_only=True)
+class Renames:
+    """A rebuilt table put in place, and taken back, where a catalog renames one table at a time.
+
+    Which names are there tells how far it came, so that each may be called again after a crash.
+    """
+
+    table: str
+    context: SinkContext
+    exists: Callable[[str], bool]
+    rename: Callable[[str, str], None]
+
+    def swap_in(self) -> None:
+        """Set the table aside, and give the one beside its name."""
+        if not self.exists(name_beside(self.table)):
+            return
+        if self.exists(self.table):
+            self.rename(self.table, name_aside(self.table, self.context))
+        self.rename(name_beside(self.table), self.table)
+
+    def swap_out(self) -> None:
+        """Take that back."""
+        beside, aside = name_beside(self.table), name_aside(self.table, self.context)
+        if not self.exists(beside) and self.exists(self.table):
+            self.rename(self.table, beside)
+        if self.exists(aside) and not self.exists(self.table):
+            self.rename(aside, self.table)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -161,29 +160,3 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     def _known(self, connection: Connection) -> TextLedger:
         return TextLedger.of(self.ledger(connection), self.context, self.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Renames:
-    """The names of a table, of the one beside it and of the one that is set aside, and what its catalog can do."""
-
-    name: str
-    beside: str
-    aside: str
-    exists: Callable[[str], bool]
-    rename: Callable[[str, str], None]
-
-    def swap_in(self) -> None:
-        """Set the table aside, and give the one beside its name."""
-        if not self.exists(self.beside):
-            return
-        if self.exists(self.name):
-            self.rename(self.name, self.aside)
-        self.rename(self.beside, self.name)
-
-    def swap_out(self) -> None:
-        """Take that back."""
-        if not self.exists(self.beside) and self.exists(self.name):
-            self.rename(self.name, self.beside)
-        if self.exists(self.aside) and not self.exists(self.name):
-            self.rename(self.aside, self.name)

@@ -16,11 +16,11 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import KeptLine
 from headrace.connectors.exactly_once.lake import (
     Reached,
+    Renames,
     VersionRewind,
     among_writers,
     name_aside,
     name_beside,
-    renames,
 )
 from headrace.connectors.iceberg.batches import exchange
 from headrace.connectors.iceberg.files import live_entries
@@ -30,7 +30,6 @@ from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRena
 from headrace.errors import Finding, NothingChanged, SinkError
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -107,24 +106,24 @@ class IcebergSwap(SinkSwap):
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         place = self.place
         with place.translate_errors():
-            catalog, is_own = place.connect(), own_table(place, context) is not None
-            if not is_own and place.find() is not None and catalog.table_exists(name_beside(place.table)):
+            is_own = own_table(place, context) is not None
+            if not is_own and place.find() is not None and place.connect().table_exists(name_beside(place.table)):
                 what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
                 fix = "look whose it is; or write to another table"
                 raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
-            renames(place.table, context, catalog.table_exists, _renamer(catalog)).swap_in()
+            self._renames(context).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
-            catalog = self.place.connect()
-            renames(self.place.table, context, catalog.table_exists, _renamer(catalog)).swap_out()
+            self._renames(context).swap_out()
 
+    def _renames(self, context: SinkContext) -> Renames:
+        catalog = self.place.connect()
 
-def _renamer(catalog: Catalog) -> Callable[[str, str], None]:
-    def rename(old: str, new: str) -> None:
-        catalog.rename_table(old, new)
+        def rename(old: str, new: str) -> None:
+            catalog.rename_table(old, new)
 
-    return rename
+        return Renames(table=self.place.table, context=context, exists=catalog.table_exists, rename=rename)
 
 
 def _former(generation: int) -> str:
