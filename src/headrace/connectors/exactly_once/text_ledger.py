@@ -1,4 +1,4 @@
-"""What tables of lakes share: a whole ledger as one text, which is replaced in the rows' transaction, and renames."""
+"""A whole ledger as one text, for a store that keeps it beside the rows and replaces it in the rows' transaction."""
 
 from __future__ import annotations
 
