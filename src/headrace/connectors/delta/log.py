@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from headrace.connectors.spark_files.prefix import FILE, with_batches
 from headrace.contract import SourcePrefix
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headrace.connectors.delta.table import State
 
 LOG = "_delta_log"
 
@@ -244,43 +238,6 @@ def added(
             files = rules.given(commits[version])[first : None if last is None else last + 1]
             found.extend((add, span.batch) for add in files if rules.read(add))
     return found
-
-
-def frame(state: State, files: Sequence[tuple[Add, int]], batch_column: str | None) -> DataFrame:
-    """The rows of the files, with their batch as last column if asked for."""
-    from pyspark.sql import functions as F
-
-    if not files:
-        rows = state.rows_of(())
-        return rows if batch_column is None else rows.withColumn(batch_column, F.lit(None).cast("bigint"))
-    parts = [_layer(state, layer, batch_column) for layer in _layers(files)]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.unionByName(part)
-    return whole
-
-
-def _layers(files: Sequence[tuple[Add, int]]) -> Iterator[list[tuple[Add, int]]]:
-    """The files so that none comes twice in one scan, as one does that was given again with other rows deleted."""
-    layers: list[dict[str, tuple[Add, int]]] = []
-    for add, batch in files:
-        path = add["path"]
-        layer = next((each for each in layers if path not in each), None)
-        if layer is None:
-            layers.append({path: (add, batch)})
-        else:
-            layer[path] = (add, batch)
-    yield from (list(layer.values()) for layer in layers)
-
-
-def _layer(state: State, files: Sequence[tuple[Add, int]], batch_column: str | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    rows = state.rows_of(add for add, _ in files)
-    if batch_column is None:
-        return rows
-    pairs = [(place_of(state.table.location, add), batch) for add, batch in files]
-    return with_batches(rows.select("*", F.col("_metadata.file_path").alias(FILE)), pairs, batch_column)
 
 
 def place_of(location: str, add: Add) -> str:

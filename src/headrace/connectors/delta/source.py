@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
-from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, at_path, named, require_delta
+from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, State, at_path, named, require_delta
+from headrace.connectors.spark_files.prefix import FILE, with_batches
 from headrace.connectors.spark_files.prefix import named as file_names
 from headrace.contract import (
     Failure,
@@ -212,7 +213,7 @@ class Delta(Source):
             raise SourceError(Finding(code="HR343", what=what, fix=_KEEP)) from None
         files = delta_log.added(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
-        return delta_log.frame(table.now(), files, batch_column)
+        return _frame(table.now(), files, batch_column)
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
@@ -354,3 +355,40 @@ def one_writer(path: str | None) -> Iterator[OptionError]:
             "several, as Delta's documentation tells, in all of them",
             severity="note",
         )
+
+
+def _frame(state: State, files: Sequence[tuple[Add, int]], batch_column: str | None) -> DataFrame:
+    """The rows of the files, with their batch as last column if asked for."""
+    from pyspark.sql import functions as F
+
+    if not files:
+        rows = state.rows_of(())
+        return rows if batch_column is None else rows.withColumn(batch_column, F.lit(None).cast("bigint"))
+    parts = [_layer(state, layer, batch_column) for layer in _layers(files)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.unionByName(part)
+    return whole
+
+
+def _layers(files: Sequence[tuple[Add, int]]) -> Iterator[list[tuple[Add, int]]]:
+    """The files so that none comes twice in one scan, as one does that was given again with other rows deleted."""
+    layers: list[dict[str, tuple[Add, int]]] = []
+    for add, batch in files:
+        path = add["path"]
+        layer = next((each for each in layers if path not in each), None)
+        if layer is None:
+            layers.append({path: (add, batch)})
+        else:
+            layer[path] = (add, batch)
+    yield from (list(layer.values()) for layer in layers)
+
+
+def _layer(state: State, files: Sequence[tuple[Add, int]], batch_column: str | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    rows = state.rows_of(add for add, _ in files)
+    if batch_column is None:
+        return rows
+    pairs = [(delta_log.place_of(state.table.location, add), batch) for add, batch in files]
+    return with_batches(rows.select("*", F.col("_metadata.file_path").alias(FILE)), pairs, batch_column)
