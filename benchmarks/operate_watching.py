@@ -221,9 +221,9 @@ class _Opener:
     readers: list[_Reader] = field(default_factory=list)
 
     def __call__(self, said: dict[str, Any]) -> None:
-        told = said.get("finding", {})
-        if told.get("code") == "HR876":
-            self.url = told["what"].removeprefix("the dashboard is at ").partition(" ")[0]
+        told = said.get("finding", {}).get("what", "")
+        if told.startswith("the dashboard is at "):
+            self.url = told.removeprefix("the dashboard is at ").partition(" ")[0]
         if said["event"] != "batch":
             return
         wanted = self.blocks.is_on(said["batch"]) and said["batch"] < self.blocks.last

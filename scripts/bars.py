@@ -33,15 +33,15 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 74_210, 64_500),
-    Bar("modules", 460, 430),
-    Bar("median lines of a module", 149, 130, most=False),
-    Bar("lines of imports, %", 8.3, 7.5),
-    Bar("codes of findings", 385, 300),
+    Bar("lines", 71_750, 64_500),
+    Bar("modules", 372, 430),
+    Bar("median lines of a module", 189, 130, most=False),
+    Bar("lines of imports, %", 7.6, 7.5),
+    Bar("codes of findings", 266, 300),
     Bar("members of Sink", 15, 15),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
-    Bar("private parts of Spark, uses in spark/", 29, 50),
-    Bar("comparisons of a finding's code", 15, 0),
+    Bar("private parts of Spark, uses in spark/", 28, 50),
+    Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
 )
 
