@@ -140,7 +140,7 @@ def no_second_read(root: Path) -> Seen:
     return raised(lambda: Fleeting().read(None, SourcePrefix(batches=())))  # type: ignore[arg-type]
 
 
-def a_beginning(root: Path) -> Seen:
+def a_beginning(root: Path, generation: int = 1) -> Seen:
     from headrace.run import plan
 
     (root / "headrace.yml").write_text(
@@ -148,7 +148,7 @@ def a_beginning(root: Path) -> Seen:
         "queries:\n  shown: {select: SELECT * FROM orders, sink: console}\n"
     )
     declared = headrace.load(root)
-    return list(plan._beginnings(declared, declared.queries["shown"], 1))
+    return list(plan._beginnings(declared, declared.queries["shown"], generation))
 
 
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
@@ -161,6 +161,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
         "spark.sql.shuffle.partitions",
     ),
     "the first start of a topic": ("HR131", a_beginning, "starts for the first time"),
+    "the first start of a rebuild": ("HR131", lambda root: a_beginning(root, 2), "starts generation 2"),
     "an input that no check has seen": ("HR204", no_input, "'tick'"),
     "a continuous query": (
         "HR263",

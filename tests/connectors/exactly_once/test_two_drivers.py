@@ -216,20 +216,24 @@ class Lossy:
         return getattr(self.real, name)
 
 
-def lossy_connection(driver: Driver, seconds: float) -> Lossy:
-    """The driver's connection from now on, until it makes another one."""
+def lost_answer(kind: str) -> Any:
+    """What the driver of a database raises where its server does not answer any more."""
     import sqlite3
 
     import psycopg
     import pymysql
 
-    error: Any = {
+    return {
         "sqlite": sqlite3.OperationalError("disk I/O error"),
         "postgres": psycopg.OperationalError("server closed the connection unexpectedly"),
         "mariadb": pymysql.err.OperationalError(2013, "Lost connection"),
-    }[driver.database.kind]
+    }[kind]
+
+
+def lossy_connection(driver: Driver, seconds: float) -> Lossy:
+    """The driver's connection from now on, until it makes another one."""
     assert driver.writer is not None
-    lossy = Lossy(driver.writer.store.dialect.connect(), seconds, error)
+    lossy = Lossy(driver.writer.store.dialect.connect(), seconds, lost_answer(driver.database.kind))
     driver.writer.store._connection = lossy
     return lossy
 

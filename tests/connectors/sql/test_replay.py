@@ -12,6 +12,7 @@ import pytest
 
 from headrace.contract import Correction
 from headrace.errors import SinkError
+from tests.connectors.exactly_once.test_two_drivers import Lossy, lost_answer
 
 from .databases import EVERY, Database, Life, database
 
@@ -104,3 +105,20 @@ def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(conte
     held = context.sink.read_back(context.spark, context.run)
     assert held.rejected is not None
     assert [tuple(row) for row in held.rejected.collect()] == [(None, AT, 1)]
+
+
+def test_a_commit_without_an_answer_is_not_told_as_not_brought_back(
+    context: Life, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = context.begin()
+    writer(context.frame([("a", AT, 1)]), 0)
+    context.sink.late_rows.apply(correction(context, [("b", AT, 1)]), context.run)
+    writer(context.frame([("c", AT, 1)]), 1)
+    change = correction(context, [("a", AT, 5)])
+    dialect = context.sink.dialect()
+    lossy = Lossy(dialect.connect(), 0.0, lost_answer(database.kind))
+    monkeypatch.setattr(type(dialect), "connect", lambda dialect: lossy)
+    with pytest.raises(SinkError, match=r"it is not known whether .* brought back"):
+        context.sink.late_rows.apply(change, context.run)
+    lossy.real.close()
+    assert context.rows() == [("a", AT, 5), ("b", AT, 1), ("c", AT, 1)]
