@@ -203,3 +203,22 @@ def test_all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it
         *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR103"), (8, "HR104"), (8, "HR204")),
         *((9, "HR104"), (9, "HR113"), (10, "HR254"), (11, "HR125")),
     ]
+
+
+WITHOUT_A_PART = """
+sources:
+  events: {files: {path: landing, format: json, schema: id INT}}
+queries:
+  a: {sql: none.sql, sink: {sqlite: {path: r.db, tabel: x}}}
+  b: {select: SELECT * FROM evnts, sink: {sqlit: {path: r.db, table: x}}}
+  c: {selct: SELECT 1, sink: {kafka: {topic: 1}}}
+"""
+
+
+def test_a_query_that_lacks_its_select_or_its_sink_is_judged_in_its_other_parts(faults):
+    told = [(finding.where.line, finding.code, finding.fix) for finding in faults(WITHOUT_A_PART)]
+    assert {(5, "HR103", "did you mean 'table'?"), (6, "HR204", "did you mean 'events'?")} <= set(told)
+    assert sorted((line, code) for line, code, _ in told) == [
+        *((5, "HR103"), (5, "HR115"), (6, "HR103"), (6, "HR204")),
+        *((7, "HR103"), (7, "HR112"), (7, "HR112"), (7, "HR113")),
+    ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
@@ -14,7 +15,7 @@ from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
-from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, View
+from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, Transform, View
 from headrace.model.spark_settings import misspelt
 from headrace.spark import ddl
 
@@ -36,16 +37,21 @@ def structure(project: Project) -> Iterator[Finding]:
 
 
 def declared(
-    project: Project, *, faulty: Collection[str] | None = (), unsound: Collection[str] = ()
+    project: Project,
+    *,
+    faulty: Collection[str] | None = (),
+    unsound: Collection[str] = (),
+    incomplete: Mapping[str, Transform] = MappingProxyType({}),
 ) -> Iterator[Finding]:
     """The faults of what is declared, as it stands in the project's files; nothing else is looked at.
 
     faulty: names that are declared as well, and that `project` lacks for faults of their own; None: any may be.
     unsound: sources and queries that lack parts for such faults, so that their options are not looked at.
+    incomplete: what queries compute that `project` lacks since their sinks have faults.
     """
     yield from _names(project)
     if faulty is not None:
-        yield from _inputs(project, faulty)
+        yield from _inputs(project, faulty, incomplete)
         yield from _streams(project, unsound)
     yield from _cycles(project)
     yield from shared_variables(project)
@@ -178,21 +184,22 @@ def _names(project: Project) -> Iterator[Finding]:
             )
 
 
-def _inputs(project: Project, faulty: Collection[str]) -> Iterator[Finding]:
+def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, Transform]) -> Iterator[Finding]:
     known = {*project.inputs(), *project.counters, *faulty}
-    for whose, thing in _things(project):
-        if isinstance(thing, (NamedSource, Counter)):
-            continue
-        for name in thing.transform.inputs:
+    asking = [
+        (whose, thing.transform) for whose, thing in _things(project) if not isinstance(thing, (NamedSource, Counter))
+    ]
+    for whose, transform in [*asking, *((f"query '{name}'", body) for name, body in incomplete.items())]:
+        for name in transform.inputs:
             if name in known:
                 continue
-            fix = nearest(name, (*known, "spark") if not isinstance(thing.transform, SqlTransform) else known)
+            fix = nearest(name, (*known, "spark") if not isinstance(transform, SqlTransform) else known)
             if name in project.queries:
                 fix = "a query's result cannot be read; make what both need a view"
-            elif isinstance(thing.transform, SqlTransform) and not fix.startswith("did you mean"):
+            elif isinstance(transform, SqlTransform) and not fix.startswith("did you mean"):
                 fix = f"declare it, or name a table of Spark's catalog with its schema: default.{name} ({fix})"
             what = f"{whose} asks for '{name}', which is no source, table or view"
-            yield Finding(code="HR204", what=what, fix=fix, where=thing.transform.where)
+            yield Finding(code="HR204", what=what, fix=fix, where=transform.where)
 
 
 def _cycles(project: Project) -> Iterator[Finding]:

@@ -104,7 +104,10 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
         entries = {name: entry for section in _SECTIONS for name, entry in _mapping(top.get(section)).items()}
         unsound = [name for name, entry in entries.items() if not lines.isdisjoint(entry.lines())]
         besides = structure.declared(
-            project, faulty=None if faults or not top else names, unsound=[*unsound, *parts.twice]
+            project,
+            faulty=None if faults or not top else names,
+            unsound=[*unsound, *parts.twice],
+            incomplete=parts.incomplete,
         )
         raise ProjectError.of_all([*findings, *(each for each in besides if each.severity == "error")])
     return project
@@ -196,6 +199,7 @@ class _Parts:
     queries: dict[str, model.Query] = field(default_factory=dict)
     waiting: list[tuple[Select, WrittenQuery | None]] = field(default_factory=list)
     twice: set[str] = field(default_factory=set)
+    incomplete: dict[str, model.Transform] = field(default_factory=dict)
 
     def claim(self, name: str, where: Where) -> bool:
         """Whether `name` is still free; if not, both places are reported."""
@@ -216,8 +220,12 @@ class _Parts:
             if self.claim(select.name, select.where):
                 self.waiting.append((select, None))
         for query in queries:
-            if self.claim(query.name, query.where) and query.select is not None:
+            if not self.claim(query.name, query.where):
+                continue
+            if query.select is not None:
                 self.waiting.append((query.select, query))
+            else:  # Its sink is judged all the same.
+                self._query(query.name, query, None, where=query.where, description=query.description)
 
     def take_declared(self, declared: list[tuple[str, Declared]]) -> None:
         for name, thing in declared:
@@ -261,3 +269,5 @@ class _Parts:
         query = self.assembly.query(name, declared, rows, **more)
         if query is not None:
             self.queries[name] = query
+        elif rows is not None:
+            self.incomplete[name] = rows
