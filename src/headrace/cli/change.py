@@ -141,9 +141,9 @@ def reset(
         if yes or as_json or not sys.stdin.isatty():
             raise click.UsageError("choose --drop-result or --keep-result")
         result = click.prompt("The result", type=click.Choice(["drop", "keep"]), err=True)
-    from headrace.change.reset import Reset
+    from headrace import api
 
-    change = Reset(project, name, result=result)
+    change = api.reset(project, name, result=result)
     done, code = _carried_out(change, _say_reset, dry_run=dry_run, yes=yes, as_json=as_json)
     if done is not None:
         _say_done(change, done, as_json=as_json)
@@ -188,9 +188,9 @@ def rewind(
         raise click.UsageError("give one of --to-batch and --to-time")
     time = instant(to_time, "--to-time")
     project, name = _loaded(directory, target, query)
-    from headrace.change.rewind import Rewind
+    from headrace import api
 
-    change = Rewind(project, name, to_batch=to_batch, to_time=time)
+    change = api.rewind(project, name, to_batch=to_batch, to_time=time)
     done, code = _carried_out(change, _say_rewind, dry_run=dry_run, yes=yes, as_json=as_json)
     if done is not None:
         _say_done(change, done, as_json=as_json)
@@ -257,9 +257,9 @@ def adopt(
     """
     project, name = _loaded(directory, target, query)
     order = dict(map(_pair, sources))
-    from headrace.change.adopt import Adopt
+    from headrace import api
 
-    change = Adopt(project, name, checkpoint, sources=order, planned=planned)
+    change = api.adopt(project, name, checkpoint, sources=order, planned=planned)
     done, code = _carried_out(change, _say_adoption, dry_run=dry_run, yes=yes, as_json=as_json)
     return code if done is None else _say_adopted(project, done, verifies=verifies, as_json=as_json)
 
@@ -344,9 +344,9 @@ def rebuild(
     time = instant(since, "--from")
     project, name = _loaded(directory, target, query)
     asks = not (no_swap or dry_run) and _asks(yes=yes, as_json=as_json, other=" or --no-swap")
-    from headrace.change.rebuild import Rebuild
+    from headrace import api
 
-    change = Rebuild(project, name, since=time, accept_partial=accept_partial)
+    change = api.rebuild(project, name, since=time, accept_partial=accept_partial)
     if not dry_run:
         return _rebuilt(change, no_swap=no_swap, wait=wait, asks=asks, as_json=as_json)
     plan = change.plan
