@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
@@ -52,26 +53,26 @@ class QuarantineFiles:
         """See to one committed batch; rows are read again only where its progress counted bad ones."""
         if not self.quarantining():
             return
-        counted = sum(
-            int(record.observed.get(bad_rows_metric(source.name), {}).get("rows") or 0)
+        counted = {
+            source.name: int(record.observed.get(bad_rows_metric(source.name), {}).get("rows") or 0)
             for source in self.quarantining()
-        )
-        if counted:
-            yield from self._write(range(record.batch, record.batch + 1))
+        }
+        if any(counted.values()):
+            yield from self._write(range(record.batch, record.batch + 1), counted)
         self._set_seen(record.batch)
 
     def quarantining(self) -> tuple[NamedSource, ...]:
         """The sources that set rows aside at all."""
         return tuple(each for each in self.sources if each.connector.quarantines)
 
-    def _write(self, batches: range) -> Iterator[Finding]:
+    def _write(self, batches: range, counted: Mapping[str, int] = MappingProxyType({})) -> Iterator[Finding]:
         names = [source.name for source in self.sources]
         checkpoint, archive = Checkpoint(self.layout.checkpoint), Archive(self.layout.archive)
         prefixes = committed_prefix(checkpoint, archive, names, batches[-1], since=batches[0])
         for source in self.quarantining():
             whole = prefixes[source.name]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
-            for batch, rows in self._rejected(source, part).items():
+            for batch, rows in self._rejected(source, part, counted.get(source.name, 0)).items():
                 path = self._file(source.name, batch)
                 self.written.setdefault(batch, {})[source.name] = len(rows)
                 _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
@@ -83,8 +84,8 @@ class QuarantineFiles:
                     where=source.where,
                 )
 
-    def _rejected(self, source: NamedSource, part: SourcePrefix) -> dict[int, list[dict[str, object]]]:
-        """The rows by their batch. Raises SourceError."""
+    def _rejected(self, source: NamedSource, part: SourcePrefix, counted: int) -> dict[int, list[dict[str, object]]]:
+        """The rows by their batch, read again where fewer come than the batch has `counted`. Raises SourceError."""
         for left in reversed(range(_READS)):
             by_batch: dict[int, list[dict[str, object]]] = {}
             try:
@@ -99,6 +100,8 @@ class QuarantineFiles:
                     raise SourceError(
                         finding_of(error, where=source.where, subject=f"source '{source.name}'")
                     ) from error
+                continue
+            if left and sum(map(len, by_batch.values())) < counted:
                 continue
             return by_batch
         raise AssertionError("the last reading returns or raises")
