@@ -15,6 +15,7 @@ from headrace.connectors.spark_files import prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding
 from headrace.queries.layout import QueryLayout
+from headrace.run import source_health
 from tests.run.projects import write_project
 from tests.run.test_run import Told
 
@@ -78,6 +79,41 @@ def test_a_file_that_is_archived_before_spark_looks_for_it_is_read_there(
     (apart,) = (QueryLayout(project.storage, "copies").quarantine / "kept").iterdir()
     assert [json.loads(line)["batch"] for line in apart.read_text().splitlines()] == [0]
     assert looked == [True, False]
+
+
+@pytest.mark.parametrize("empty", [1, 9], ids=["then all", "never all"])
+def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
+    original, readings = Files.rejected_rows, list[int]()
+
+    def fewer(self: Files, spark: SparkSession, part: SourcePrefix) -> DataFrame | None:
+        readings.append(len(readings))
+        frame = original(self, spark, part)
+        return frame.limit(0) if frame is not None and len(readings) <= empty else frame
+
+    monkeypatch.setattr(Files, "rejected_rows", fewer)
+    project, told = hr.load(root), Told()
+    assert hr.run(project, trigger=hr.available_now, spark=spark, reporter=told).exit_code == 0
+    said = [each.what for each in told.all(Finding) if each.code == "HR305"]
+    apart = QueryLayout(project.storage, "copies").quarantine / "kept" / "0.jsonl"
+    if empty == 1:
+        assert (len(readings), apart.is_file(), len(said)) == (2, True, 1)
+    else:
+        assert (len(readings), apart.is_file(), len(said)) == (3, False, 1)
+        assert "1 of the 1 rows of source 'kept' that batch 0 counted" in said[0]
+
+
+def test_a_batch_whose_progress_has_no_count_is_looked_through(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
+    # Spark's progress has no metric of a part of the plan that the optimiser has left out.
+    monkeypatch.setattr(source_health, "bad_rows_metric", "not counted: {}".format)
+    project = hr.load(root)
+    assert hr.run(project, trigger=hr.available_now, spark=spark).exit_code == 0
+    assert (QueryLayout(project.storage, "copies").quarantine / "kept" / "0.jsonl").is_file()
 
 
 def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
