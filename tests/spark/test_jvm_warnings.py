@@ -1,4 +1,7 @@
-"""What the driver's JVM warns of by itself goes to standard error: standard output has the lines of `--json`."""
+"""The options of the driver's JVM: what it warns of goes to standard error, and which collector it gets.
+
+Standard output has the lines of `--json`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 
 from headrace.spark.jvm.preconditions import require_java
 from headrace.spark.jvm.session import jvm_options
+from headrace.spark.jvm.settings import Purpose
 
 pytestmark = pytest.mark.plain
 # Nobody has so large pages, so that each JVM warns.
@@ -25,3 +29,34 @@ def test_a_warning_of_the_jvm_goes_to_standard_error() -> None:
     assert "UseLargePages disabled" in said()[0]
     out, err = said(*jvm_options("stream", "", local=True))
     assert (out, "UseLargePages disabled" in err) == ("", True)
+
+
+def collectors(options: list[str]) -> list[str]:
+    return [option for option in options if option.endswith("GC")]
+
+
+def test_a_stream_on_this_machine_gets_the_collector_with_the_most_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    for memory in ("", "8g", "512"):
+        assert collectors(jvm_options("stream", "", local=True, memory=memory)) == ["-XX:+UseParallelGC"]
+    assert collectors(jvm_options("short", "", local=True)) == ["-XX:+UseSerialGC"]
+    # Long pauses of a large heap, no second core, and a driver of a cluster: the JVM chooses.
+    assert collectors(jvm_options("stream", "", local=True, memory="9g")) == []
+    assert collectors(jvm_options("stream", "", local=False)) == []
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert collectors(jvm_options("stream", "", local=True)) == []
+
+
+@pytest.mark.parametrize("purpose", ["stream", "short"])
+@pytest.mark.parametrize(
+    "variable", ["", "SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"]
+)
+def test_a_collector_that_somebody_chose_stays(
+    monkeypatch: pytest.MonkeyPatch, purpose: Purpose, variable: str
+) -> None:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "-Xss2m -XX:+UseZGC")
+    own = "" if variable else "-Xss2m -XX:+UseZGC -XX:+ZGenerational"
+    assert collectors(jvm_options(purpose, own, local=True)) == []

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from headrace.connectors.files.exact import Exact
 from headrace.connectors.files.source import Files
 from headrace.testing.conformance import NAME, drain, prefix_of
 from tests.connectors.files.test_bad_files import Project
@@ -101,6 +106,48 @@ def test_a_value_is_taken_as_it_was_written_or_its_row_is_set_aside(
         assert found == wanted, (column, text, found)
     assert len(aside) == len(cases) - len(taken)
     assert format_ == "csv" or any('"dec":"1.239"' in record for record in aside)
+
+
+FORMS = [
+    "2024-01-01", "2024-1-1", "2024-01-01T10:20:30", "2024-01-01 10:20:30.123", "2024-01-01T10:20:30.123456Z",
+    "2024-01-01T10:20:30.1234567", "2024-01-01T10:20:30.12345600+05:30", "2024-1-1 1:2:3.1234567", "2024", "1704067200",
+    "2024-01-01T10:20:30.12-05:00", "2024-01-01T10:20:30Europe/Berlin", "123.45", "-1.5e-3", "12", "0.000", ".5",
+    "5.", "1E2",
+]  # fmt: skip
+
+
+def texts(number: int) -> Iterator[str]:
+    """Forms of times and numbers with a character or two replaced, put in or left out."""
+    chance = random.Random(5)
+    for form in chance.choices(FORMS, k=number):
+        text = form
+        for _ in range(chance.randrange(3)):
+            place = chance.randrange(len(text) + 1)
+            text = text[:place] + chance.choice(["", *"019-+:.TZ eE,١"]) + text[place + chance.randrange(2) :]
+        yield text
+
+
+@pytest.mark.parametrize("format_", ["json", "csv"])
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "DATE", "DECIMAL(10,2)", "DECIMAL(5,0)"])
+def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format_: str, kind: str
+) -> None:
+    type_, exact = StructType.fromDDL(f"v {kind}")["v"].dataType, Exact(format_, {})
+    text = F.col("text")
+    usual, judged = exact.usual(text, type_), exact.is_bad(text, type_)
+    assert usual is not None
+    monkeypatch.setattr(Exact, "_usual_form", lambda *_: None)
+    by_patterns = exact.is_bad(text, type_)
+    frame = spark.createDataFrame([(text,) for text in texts(20_000)], "text STRING")
+    value = exact.value(text, type_)
+    shown = frame.select(
+        "text", judged.alias("judged"), by_patterns.alias("bad"), usual.alias("usual"), value.alias("value")
+    )
+    wrong = shown.where("judged <> bad OR usual IS NOT NULL AND (bad OR NOT usual <=> value)")
+    assert wrong.limit(5).collect() == []
+    counts = shown.selectExpr("count_if(bad)", "count(usual)").first()
+    assert counts is not None
+    assert min(counts) > 100
 
 
 def test_rounding_is_there_for_those_who_ask_for_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ for a number of days: all silently. A type for which the user names a format or 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -20,6 +22,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -59,6 +62,34 @@ class Exact:
         """Whether a column of this type, or a part of it, is read as text."""
         return self._text_type(kind) != kind
 
+    def usual(self, text: Column, kind: DataType) -> Column | None:
+        """The value of a text in its type's usual form, which is exact whenever it converts; NULL of any other text.
+
+        Seen by lengths and single characters, which takes a tenth of the time of a pattern. None: of a type that has
+        no such form.
+        """
+        form = self._usual_form(text, kind) if self.judges(kind) else None
+        return None if form is None else F.when(form, text.try_cast(kind))
+
+    def _usual_form(self, text: Column, kind: DataType) -> Column | None:
+        length = F.octet_length(text)
+        if isinstance(kind, TimestampType):
+            # A fraction of seven digits takes 22 characters, and after the point at most six may be digits.
+            dot = F.instr(text, ".")
+            seventh = text.substr(dot + 7, F.lit(1))
+            return _has_year(text) & ((length <= 21) | (dot == 0) | (length - dot <= 6) | ~seventh.between("0", "9"))
+        if isinstance(kind, DateType):
+            return (length == 10) & _has(text, {5: "-", 8: "-"}) & text.substr(10, 1).between("0", "9")
+        if isinstance(kind, DecimalType):
+            dot = F.instr(text, ".")
+            # Java's numbers take digits of all scripts.
+            is_ascii = F.length(text) == length
+            return ((dot == 0) | (length - dot <= kind.scale)) & is_ascii & ~text.contains("e") & ~text.contains("E")
+        if isinstance(kind, TimestampNTZType):
+            to_the_second = _has(text, {5: "-", 8: "-", 14: ":", 17: ":"}) & text.substr(19, 1).between("0", "9")
+            return (length == 19) & to_the_second
+        return None
+
     def value(self, text: Column, kind: DataType) -> Column:
         """The value of a column that was read as text; NULL where it does not convert."""
         if not self.judges(kind):
@@ -90,7 +121,9 @@ class Exact:
             return _some(F.exists(text, lambda part: self.is_bad(part, kind.elementType)))
         if isinstance(kind, MapType):
             return _some(F.exists(F.map_values(text), lambda part: self.is_bad(part, kind.valueType)))
-        return text.isNotNull() & (self.value(text, kind).isNull() | ~self._is_exact(text, kind))
+        bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
+        form = self._usual_form(text, kind)
+        return text.isNotNull() & (bad if form is None else F.when(form, text.try_cast(kind).isNull()).otherwise(bad))
 
     def described(self, name: str, text: Column, kind: DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
@@ -107,10 +140,7 @@ class Exact:
             return text.rlike(_EXACT_DATE)
         if not isinstance(kind, TimestampType):
             return text.rlike(_EXACT_NTZ)
-        # The usual forms without a regular expression: a year of four digits, and no digits beyond microseconds.
-        dot = F.instr(text, ".")
-        fine = (dot == 0) | (F.length(text) - dot <= 6) | ~text.rlike(_TOO_FINE)
-        year = _has_year(text) | text.rlike(r"^\s*\d{4}-")
+        year, fine = _has_year(text) | text.rlike(r"^\s*\d{4}-"), ~text.rlike(_TOO_FINE)
         # A number in JSON counts seconds; as text it cannot be told from a year if it has the length of one.
         return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
 
@@ -146,6 +176,11 @@ def _is_epoch(text: Column) -> Column:
 def _has_year(text: Column) -> Column:
     """Whether a text begins with a year of four digits, as far as that is told by what follows it."""
     return F.substring(text, 5, 1) == "-"
+
+
+def _has(text: Column, characters: Mapping[int, str]) -> Column:
+    """Whether a text has these characters at these places, counted from 1."""
+    return reduce(and_, [text.substr(place, 1) == character for place, character in characters.items()])
 
 
 def _some(found: Column) -> Column:

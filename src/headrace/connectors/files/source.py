@@ -119,7 +119,7 @@ class Files(FilesOptions, Source):
 
         def checked() -> list[Column]:
             faults = self._faults(frame, schema)
-            return file_rows.refuse(self._values(frame, schema), faults) if faults else []
+            return file_rows.refuse(self._values(frame, schema), faults, self._usual(schema)) if faults else []
 
         columns = file_rows.kept(spark, ("stream", *self._rules(frame, schema)), checked)
         return frame.select(*columns) if columns else frame
@@ -312,6 +312,16 @@ class Files(FilesOptions, Source):
             if self._exact is not None and field_.name in values:
                 values[field_.name] = self._exact.value(values[field_.name], field_.dataType)
         return values
+
+    def _usual(self, schema: StructType | None) -> dict[str, Column]:
+        """The values in their types' usual forms, of the columns that have such a form."""
+        from pyspark.sql import functions as F
+
+        exact = self._exact
+        pairs = (
+            (field_.name, exact.usual(F.col(f"`{field_.name}`"), field_.dataType)) for field_ in schema or () if exact
+        )
+        return {name: usual for name, usual in pairs if usual is not None}
 
     def _faults(self, frame: DataFrame, schema: StructType | None) -> dict[str, list[Fault]]:
         """What may be wrong with a row, by its columns."""

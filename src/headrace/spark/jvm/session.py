@@ -33,6 +33,7 @@ from headrace.spark.jvm.preconditions import not_started
 from headrace.spark.jvm.settings import Purpose, is_local, settings
 from headrace.spark.jvm.stderr_filter import dropping_lines
 from headrace.storage.private import LOCAL_SETTING, local_directories, umask
+from headrace.units import size_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,10 @@ SCHEDULER_LINES = "spark.scheduler.streaming.idAwareLogging"
 # PySpark's own, which log every exception of the analysis.
 QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SECONDS_TO_END = 10
+# What Java and Spark's scripts add to the options of a JVM.
+_JVM_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+# In bytes. A collection of all that lives in a heap of this size stops two cores for some seconds.
+_LARGE_HEAP = 8 << 30
 # Names of a JVMView that are packages for good; others may be imported as classes later.
 _PACKAGES = frozenset({"com", "io", "java", "javax", "org", "scala"})
 
@@ -83,7 +88,8 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
         conf |= hadoop_files.on_class_path(conf)
     own = conf.get("spark.driver.extraJavaOptions", "")
     require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
-    options = jvm_options(purpose, own, local=is_local(master), log_level=conf.get("spark.log.level", ""))
+    memory, log_level = conf.get("spark.driver.memory", ""), conf.get("spark.log.level", "")
+    options = jvm_options(purpose, own, local=is_local(master), log_level=log_level, memory=memory)
     options += cds.options(java)
     if made := cds.ensure_in_background(java):
         print(made, file=sys.stderr)
@@ -91,17 +97,31 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     return _started(master, conf)
 
 
-def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "") -> list[str]:
-    """What the driver's JVM is told besides Spark's settings; a collector among the project's `own` options stays."""
+def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "", memory: str = "") -> list[str]:
+    """What the driver's JVM is told besides Spark's settings, which gives it `memory`.
+
+    A collector that the project's `own` options or the environment name stays: a JVM that is given two does not start.
+    """
     log = Path(str(files("headrace.spark") / "log4j2.properties"))
     options = [f"-Dlog4j2.configurationFile={log.as_uri()}", "-XX:-UsePerfData", *JVM_WARNINGS]
     if level := os.environ.get(LOG_LEVEL_VARIABLE) or log_level:
         options.append(f"-Dheadrace.log.level={level}")
-    if purpose == "short" and local:
+    if not local:
+        return options
+    if purpose == "short":
         options.append("-XX:TieredStopAtLevel=1")
-        if not re.search(r"-XX:\+Use\w*GC", own):
-            options.append("-XX:+UseSerialGC")
+    given = " ".join([own, *(os.environ.get(name, "") for name in _JVM_VARIABLES)])
+    if not re.search(r"-XX:\+Use\w*GC\b", given):
+        options += _collector(purpose, memory)
     return options
+
+
+def _collector(purpose: Purpose, memory: str) -> list[str]:
+    """The collector with the most throughput: of a large heap its pauses would be too long, and the JVM's own stays."""
+    if purpose == "short":
+        return ["-XX:+UseSerialGC"]
+    is_large = (size_bytes(memory, default_unit="m") or 0) > _LARGE_HEAP
+    return [] if is_large or (os.cpu_count() or 1) < 2 else ["-XX:+UseParallelGC"]
 
 
 def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
