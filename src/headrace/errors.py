@@ -126,7 +126,19 @@ class HeadraceError(Exception):
 
     exit_code: int = 2
 
-    def __init__(self, findings: Finding | Sequence[Finding]) -> None:
+    def __init__(
+        self,
+        findings: Finding | Sequence[Finding] = (),
+        *,
+        code: str = "",
+        what: str = "",
+        fix: str = "",
+        where: Where = NOWHERE,
+        severity: Severity = _OF_THE_CATALOGUE,
+    ) -> None:
+        """Carry `findings`, or the one whose parts are given."""
+        if code:
+            findings = Finding(code=code, what=what, fix=fix, where=where, severity=severity)
         self.findings: tuple[Finding, ...] = (findings,) if isinstance(findings, Finding) else tuple(findings)
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
@@ -193,7 +205,7 @@ def imported(module: str, what: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         fix = f"install the extra: pip install 'headrace[{extra}]'"
-        raise PlatformError(Finding(code="HR011", what=what, fix=fix)) from error
+        raise PlatformError(code="HR011", what=what, fix=fix) from error
 
 
 def reason(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from inspect import get_annotations
 from typing import Any, Literal, TypeAlias
 
 from headrace.contract import Failure, Jars, Observer, Sink, Source
-from headrace.errors import Finding, PlatformError
+from headrace.errors import PlatformError
 
 ConnectorKind = Literal["source", "sink"]
 Kind: TypeAlias = ConnectorKind | Literal["observer"]
@@ -38,17 +38,15 @@ def connector(kind: Kind, name: str) -> type[Any]:
         loaded: Any = entry.load()
     except ImportError as error:
         raise PlatformError(
-            Finding(
-                code="HR011",
-                what=f"the {kind} '{name}' cannot be imported: {error}",
-                fix=f"install what it needs: pip install '{_package(entry)}'",
-            )
+            code="HR011",
+            what=f"the {kind} '{name}' cannot be imported: {error}",
+            fix=f"install what it needs: pip install '{_package(entry)}'",
         ) from error
     base = _CONTRACTS[kind]
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         what = f"the {kind} '{name}', which is '{entry.value}', does not extend headrace.contract.{base.__name__}"
         fix = "install a version of its distribution that was made for this version of Headrace"
-        raise PlatformError(Finding(code="HR432", what=what, fix=fix))
+        raise PlatformError(code="HR432", what=what, fix=fix)
     return loaded
 
 

@@ -77,12 +77,10 @@ class _Builder:
             thing = self.known.get(name)
             if thing is None:
                 raise CheckFailed(
-                    Finding(
-                        code="HR204",
-                        what=f"no source, table or view is named '{name}'",
-                        fix=nearest(name, self.known),
-                        where=where,
-                    )
+                    code="HR204",
+                    what=f"no source, table or view is named '{name}'",
+                    fix=nearest(name, self.known),
+                    where=where,
                 )
             self.done[name] = self.made(thing)
         return self.done[name]
@@ -158,12 +156,10 @@ class _Builder:
         result = self.called(transform, inputs)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
-                Finding(
-                    code="HR211",
-                    what=f"{transform.function.__name__} returned {type(result).__name__} and not a DataFrame",
-                    fix="return the DataFrame that the transformation ends in",
-                    where=transform.where,
-                )
+                code="HR211",
+                what=f"{transform.function.__name__} returned {type(result).__name__} and not a DataFrame",
+                fix="return the DataFrame that the transformation ends in",
+                where=transform.where,
             )
         return result
 

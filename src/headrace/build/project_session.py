@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cluster import connection, pack
 from headrace.contract import Connector, Jars, path_options
-from headrace.errors import Finding, PlatformError
+from headrace.errors import PlatformError
 from headrace.model import Project
 from headrace.spark.jvm import jars, session_conf, settings
 from headrace.spark.jvm.session import start
@@ -78,7 +78,7 @@ def _packed(project: Project, master: str) -> dict[str, str]:
     if "://" not in archive and not Path(archive).is_file():
         what = f"there is no archive {archive}, which target '{project.target.name}' has as worker_packages"
         fix = f"make it: headrace cluster pack --out {given}"
-        raise PlatformError(Finding(code="HR857", what=what, fix=fix, where=project.target.at("worker_packages")))
+        raise PlatformError(code="HR857", what=what, fix=fix, where=project.target.at("worker_packages"))
     return pack.settings(archive, project.target.spark)
 
 

@@ -156,13 +156,10 @@ class Tables:
         word = self.declared[name].word
         if version is None:
             raise CheckFailed(
-                Finding(
-                    code="HR563",
-                    what=f"version {number} of the {word} '{name}' of query '{self._query.name}' is gone from "
-                    f"{self._home}",
-                    fix="start the query again: it computes its tables; let nothing else remove files there",
-                    where=self.declared[name].where,
-                )
+                code="HR563",
+                what=f"version {number} of the {word} '{name}' of query '{self._query.name}' is gone from {self._home}",
+                fix="start the query again: it computes its tables; let nothing else remove files there",
+                where=self.declared[name].where,
             )
         place = self._home / name / str(number)
         if not version.schema:
@@ -301,7 +298,7 @@ def _text(version: Version) -> str:
 
 def _no_source(source: NamedSource) -> DataFrame:
     """A table reads no source; `check` says so before any start."""
-    raise CheckFailed(Finding(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where))
+    raise CheckFailed(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where)
 
 
 @dataclass(frozen=True, kw_only=True)

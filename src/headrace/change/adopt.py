@@ -213,7 +213,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         if not is_known(named):
             what = "it cannot be adopted: Headrace does not know how to read what lies there"
             fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
-            raise CheckpointError(Finding(code="HR590", where=Where(file=named), what=what, fix=fix))
+            raise CheckpointError(code="HR590", where=Where(file=named), what=what, fix=fix)
         located(project.root, project.target.storage, project.target.spark)
         return Checkpoint(place(named).absolute())
 
@@ -291,20 +291,20 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins from scratch"
             what = f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
             fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
-            raise CheckFailed(Finding(code="HR596", what=what + why, fix=fix, where=query.where))
+            raise CheckFailed(code="HR596", what=what + why, fix=fix, where=query.where)
         record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
         begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
         if begun if record is None else not record.is_cut_off(layout):
             how = "was adopted already" if record is not None else "has run already"
             what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
             fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))
+            raise CheckFailed(code="HR580", what=what, fix=fix, where=query.where)
         if findings := tuple(unfit(self.old)):
             raise CheckpointError(findings)
         if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):
             what = "it cannot be adopted: it lies in the storage of this project, and Headrace has written it"
             fix = "name the checkpointLocation that the former job ran with; a renamed query keeps its own"
-            raise CheckpointError(Finding(code="HR590", where=self._place, what=what, fix=fix))
+            raise CheckpointError(code="HR590", where=self._place, what=what, fix=fix)
         return record
 
     def _last_written(self, told: int | None) -> int | None:
@@ -320,14 +320,12 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         if self.planned is None and self.query.sink.facts.transactional:
             command = f"headrace adopt {self.query.name} --checkpoint {self.old.root} --planned"
             raise CheckFailed(
-                Finding(
-                    code="HR591",
-                    where=self._place,
-                    what=f"batch {planned} is planned and not committed, and the table does not show whether it has "
-                    "its rows: they would be missing, or be there twice",
-                    fix="let the former job run until it has committed the batch; or look into the table, and say "
-                    f"what is there: {command} written, or {command} not-written",
-                )
+                code="HR591",
+                where=self._place,
+                what=f"batch {planned} is planned and not committed, and the table does not show whether it has "
+                "its rows: they would be missing, or be there twice",
+                fix="let the former job run until it has committed the batch; or look into the table, and say "
+                f"what is there: {command} written, or {command} not-written",
             )
         return planned if self.planned == "written" else committed
 
@@ -342,7 +340,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             what += ", and the former job has made batches since"
         fix = f"end it: {self._then('resume')}; or " if other else ""
         fix += "reset the query (headrace reset QUERY)"
-        raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=self.query.where))
+        raise CheckFailed(code="HR580", what=what, fix=fix, where=self.query.where)
 
     def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
         project, query = self.project, self.query

@@ -11,7 +11,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.sources import source_of
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckFailed, Finding, HeadraceError, nearest
+from headrace.errors import CheckFailed, HeadraceError, nearest
 from headrace.model import NamedSource, Project, Query
 
 
@@ -99,10 +99,10 @@ def _chosen(
         name = use if use in room else source_of(use)
         if name not in room:
             what, fix = f"query '{query.name}' reads no source '{use}'", nearest(use, room)
-            raise CheckFailed(Finding(code="HR592", what=what, fix=fix, where=query.where))
+            raise CheckFailed(code="HR592", what=what, fix=fix, where=query.where)
         if key not in keys:
             what = f"the checkpoint has no source '{key}'; it has {_listed(keys)}"
-            raise CheckFailed(Finding(code="HR592", what=what, fix="name one of those", where=query.where))
+            raise CheckFailed(code="HR592", what=what, fix="name one of those", where=query.where)
         yield key, name
     named = {key for key in keys if not key.isdigit()}
     yield from ((key, key) for key in named if key in room and key not in chosen.values() and key not in chosen)
@@ -133,12 +133,10 @@ def _described(key: str, sources: Mapping[str, NamedSource], reasons: Mapping[tu
 
 def _incompatible(query: Query, why: str) -> CheckFailed:
     return CheckFailed(
-        Finding(
-            code="HR592",
-            what=f"the sources of the checkpoint are not those of query '{query.name}': {why}",
-            fix="declare the sources with the directories, topics and tables that the former job reads, each once",
-            where=query.where,
-        )
+        code="HR592",
+        what=f"the sources of the checkpoint are not those of query '{query.name}': {why}",
+        fix="declare the sources with the directories, topics and tables that the former job reads, each once",
+        where=query.where,
     )
 
 
@@ -150,12 +148,10 @@ def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[M
     )
     options = " ".join(f"--source {found[0][key]}={key}" for key in differing)
     return CheckFailed(
-        Finding(
-            code="HR592",
-            what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {told}",
-            fix=f"say it, in the order in which the former job's plan reads them, as in: {options}",
-            where=query.where,
-        )
+        code="HR592",
+        what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {told}",
+        fix=f"say it, in the order in which the former job's plan reads them, as in: {options}",
+        where=query.where,
     )
 
 

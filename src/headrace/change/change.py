@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from headrace.contract import same_place
-from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded
@@ -54,7 +54,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
         if query not in project.queries:
             fix = nearest(query, project.queries)
-            raise ProjectError(Finding(code="HR091", what=f"no query is named '{query}'", fix=fix))
+            raise ProjectError(code="HR091", what=f"no query is named '{query}'", fix=fix)
         super().__init__(project, project.queries[query], spark, changes=False)
 
     # ------------------------------------------------------------------------------------------------- the ways
@@ -152,16 +152,16 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def _refused(self, why: str, fix: str) -> CheckFailed:
         """That the change is not made, and what can be done instead."""
         what = f"query '{self.query.name}' cannot be {self._done}: {why}"
-        return CheckFailed(Finding(code="HR580", what=what, fix=fix, where=self.query.where))
+        return CheckFailed(code="HR580", what=what, fix=fix, where=self.query.where)
 
     def _irreversible(self, why: str, fix: str = "") -> CheckFailed:
         """That the query cannot be what it was before the change."""
         what = f"the {self.name} of query '{self.query.name}' cannot be undone: {why}"
-        return CheckFailed(Finding(code="HR583", what=what, fix=fix, where=self.query.where))
+        return CheckFailed(code="HR583", what=what, fix=fix, where=self.query.where)
 
     def _nothing(self, what: str) -> NothingToChange:
         """That there is nothing to do."""
-        return NothingToChange(Finding(code="HR582", what=what, where=self.query.where, severity="note"))
+        return NothingToChange(code="HR582", what=what, where=self.query.where, severity="note")
 
     def _command(self, option: str) -> str:
         """The command line that begins this change with `option`."""

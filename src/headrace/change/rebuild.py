@@ -385,7 +385,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         if report.verdict == "mismatch":
             what = f"the rebuilt result of query '{self.query.name}' is not what its sources give: {report.sentence}"
             fix = f"look at it: {self._then('status')}; and give it up: {self._then('discard')}"
-            raise CheckFailed(Finding(code="HR573", what=what, fix=fix, where=self.query.where))
+            raise CheckFailed(code="HR573", what=what, fix=fix, where=self.query.where)
 
     def _in_the_way(self, record: RebuildRecord) -> CheckFailed:
         """The refusal of a way, since the rebuild is at another phase."""
@@ -402,7 +402,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             "discarding": (f"generation {number} is being deleted", f"end that: {self._then('resume')}"),
         }
         what, fix = said[record.phase]
-        return CheckFailed(Finding(code="HR571", what=what, fix=fix, where=self.query.where))
+        return CheckFailed(code="HR571", what=what, fix=fix, where=self.query.where)
 
     def _generation(self, number: int) -> QueryLayout:
         return replace(self._layout, generation=number)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.relocation import rewrite_text
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
-from headrace.errors import CheckFailed, Finding, HeadraceError, NothingChanged
+from headrace.errors import CheckFailed, HeadraceError, NothingChanged
 from headrace.model import AvailableNow, NamedSource, Project, Query
 from headrace.observe.history import History
 from headrace.observe.lag import committed_prefixes, lag
@@ -73,7 +73,7 @@ def exchange(query: Query) -> SinkSwap:
         why = f"the sink '{query.sink_kind}' cannot exchange one result for another"
         fix = f"reset it: {reset_command(query)}; or let it write to another place"
         what = f"query '{query.name}' cannot be rebuilt: {why}"
-        raise CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))
+        raise CheckFailed(code="HR580", what=what, fix=fix, where=query.where)
     return query.sink.swap
 
 

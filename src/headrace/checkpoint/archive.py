@@ -365,11 +365,9 @@ def _parsed(file: Path, number: int, line: bytes) -> dict[str, Any]:
 def damaged(file: Path, line: int, error: Exception) -> CheckpointError:
     """What is raised for a part of the archive that cannot be read."""
     return CheckpointError(
-        Finding(
-            code="HR523",
-            where=Where(file=str(file), line=line or None),
-            what=f"the archive of batches cannot be read: {reason(error)}",
-            fix="restore it from a backup; or move it away: the query runs on and archives what Spark still keeps, "
-            "and what it read before can no longer be verified",
-        )
+        code="HR523",
+        where=Where(file=str(file), line=line or None),
+        what=f"the archive of batches cannot be read: {reason(error)}",
+        fix="restore it from a backup; or move it away: the query runs on and archives what Spark still keeps, "
+        "and what it read before can no longer be verified",
     )

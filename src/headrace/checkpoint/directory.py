@@ -94,11 +94,9 @@ class Checkpoint:
             if log is not None:
                 return log
         raise CheckpointError(
-            Finding(
-                code="HR509",
-                what=f"the log of source '{name}' lost files while it was read, {_LISTINGS} times in a row",
-                fix="try again; if the query is not running, look whether the directory is whole",
-            )
+            code="HR509",
+            what=f"the log of source '{name}' lost files while it was read, {_LISTINGS} times in a row",
+            fix="try again; if the query is not running, look whether the directory is whole",
         )
 
     @property

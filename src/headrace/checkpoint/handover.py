@@ -200,12 +200,10 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
             _place(file, place)
     if listing(old) != before:
         raise CheckpointError(
-            Finding(
-                code="HR599",
-                where=Where(file=str(old.root)),
-                what="a batch was written into the checkpoint while it was copied: the former job still runs",
-                fix="stop it, and give the command again",
-            )
+            code="HR599",
+            where=Where(file=str(old.root)),
+            what="a batch was written into the checkpoint while it was copied: the former job still runs",
+            fix="stop it, and give the command again",
         )
     return made
 

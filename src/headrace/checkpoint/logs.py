@@ -70,13 +70,11 @@ def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list
         raise broken(file, f"its first line is {first[:40]!r} in place of a version")
     if int(digits) not in versions:
         raise CheckpointError(
-            Finding(
-                code="HR507",
-                where=Where(file=str(file)),
-                what=f"the file is of version {first.strip()}, and this Headrace reads "
-                + " and ".join(f"v{version}" for version in versions),
-                fix="upgrade Headrace: the checkpoint was written by a newer Spark",
-            )
+            code="HR507",
+            where=Where(file=str(file)),
+            what=f"the file is of version {first.strip()}, and this Headrace reads "
+            + " and ".join(f"v{version}" for version in versions),
+            fix="upgrade Headrace: the checkpoint was written by a newer Spark",
         )
     return int(digits), lines
 
@@ -95,7 +93,7 @@ def broken(file: Path, why: str) -> CheckpointError:
     else:
         fix = RESTORE
     return CheckpointError(
-        Finding(code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix)
+        code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix
     )
 
 

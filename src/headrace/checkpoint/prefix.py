@@ -10,7 +10,7 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.read_files import ReadFile, ReadFiles
 from headrace.checkpoint.sources import further_uses
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Where
 from headrace.storage import json_record
 
 # Beside the archive of a query that was adopted, as `QueryLayout.adoption` names it.
@@ -65,25 +65,20 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
     kept = checkpoint.offsets()
     if through >= 0 and through not in kept and through > max(kept, default=-1):
         raise CheckpointError(
-            Finding(
-                code="HR510",
-                where=Where(file=str(checkpoint.root)),
-                what=f"batch {through} is not in the checkpoint, whose newest batch is {max(kept, default='none')}",
-                fix="if the checkpoint was replaced by a copy, restore the sink's copy of the same time",
-            )
+            code="HR510",
+            where=Where(file=str(checkpoint.root)),
+            what=f"batch {through} is not in the checkpoint, whose newest batch is {max(kept, default='none')}",
+            fix="if the checkpoint was replaced by a copy, restore the sink's copy of the same time",
         )
     wanted = range(since, through + 1)
     known = kept if all(batch in kept for batch in wanted) else {**archive.entries(since), **kept}
     missing = [batch for batch in wanted if batch not in known]
     if missing:
         raise CheckpointError(
-            Finding(
-                code="HR511",
-                where=Where(file=str(checkpoint.root)),
-                what=f"the batches from {since} to {through} are known without a gap only from batch "
-                f"{missing[-1] + 1} on",
-                fix=_fix_of_gap(archive, missing[-1]),
-            )
+            code="HR511",
+            where=Where(file=str(checkpoint.root)),
+            what=f"the batches from {since} to {through} are known without a gap only from batch {missing[-1] + 1} on",
+            fix=_fix_of_gap(archive, missing[-1]),
         )
     return {batch: known[batch] for batch in wanted}
 
@@ -170,12 +165,10 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
     strangers = [name for name in names if name not in known]
     if known and strangers and all(key.isdigit() for key in known):
         raise CheckpointError(
-            Finding(
-                code="HR512",
-                where=Where(file=str(checkpoint.root)),
-                what=f"the checkpoint numbers its {len(known)} sources, so it cannot be "
-                f"determined which is '{strangers[0]}'",
-                fix="reset the query (headrace reset QUERY), with named sources",
-            )
+            code="HR512",
+            where=Where(file=str(checkpoint.root)),
+            what=f"the checkpoint numbers its {len(known)} sources, so it cannot be "
+            f"determined which is '{strangers[0]}'",
+            fix="reset the query (headrace reset QUERY), with named sources",
         )
     return {name: name for name in names}

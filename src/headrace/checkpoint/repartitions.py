@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.logs import RESTORE, broken, replace_file
-from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.errors import CheckpointError, Where, reason
 from headrace.storage import durable, json_lines
 from headrace.storage.private import writing_to
 
@@ -82,12 +82,10 @@ class Repartitions:
 
     def _damaged(self, line: int | None, error: Exception) -> CheckpointError:
         return CheckpointError(
-            Finding(
-                code="HR503",
-                where=Where(file=str(self.path), line=line),
-                what=f"the record of changed state partitions cannot be read: {reason(error)}",
-                fix=RESTORE,
-            )
+            code="HR503",
+            where=Where(file=str(self.path), line=line),
+            what=f"the record of changed state partitions cannot be read: {reason(error)}",
+            fix=RESTORE,
         )
 
 

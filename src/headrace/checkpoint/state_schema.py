@@ -17,7 +17,7 @@ from typing import Any
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import DEFAULT_STORE
 from headrace.checkpoint.logs import broken
-from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.errors import CheckpointError, Where, reason
 
 _VERSIONS = (1, 2, 3)
 _DELAY = "spark.watermarkDelayMs"
@@ -127,12 +127,10 @@ def _read(file: Path, store: str) -> Iterator[tuple[str, StoreSchema]]:
         raise broken(file, f"it cannot be read: {reason(error)}") from error
     if version not in {f"v{number}" for number in _VERSIONS}:
         raise CheckpointError(
-            Finding(
-                code="HR507",
-                where=Where(file=str(file)),
-                what=f"the file is of version {version[:40]}, and this Headrace reads v1 to v{_VERSIONS[-1]}",
-                fix="upgrade Headrace: the checkpoint was written by a newer Spark",
-            )
+            code="HR507",
+            where=Where(file=str(file)),
+            what=f"the file is of version {version[:40]}, and this Headrace reads v1 to v{_VERSIONS[-1]}",
+            fix="upgrade Headrace: the checkpoint was written by a newer Spark",
         )
     try:
         if version == "v3":

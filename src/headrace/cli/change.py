@@ -514,11 +514,10 @@ def _begun(project: Project, query: str, verb: str) -> AnyChange:
     """The change that is meant. Raises NothingToChange where there is none."""
     from headrace.api import change
     from headrace.change.change import NothingToChange
-    from headrace.errors import Finding
 
     found = change(project, query)
     if found is None:
         what = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
         where = project.queries[query].where
-        raise NothingToChange(Finding(code="HR582", what=what, where=where, severity="note"))
+        raise NothingToChange(code="HR582", what=what, where=where, severity="note")
     return found

@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.options import chosen, project_options
 from headrace.cli.output import counted, say_finding, say_json
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import HeadraceError
 
 _CODE = re.compile(r"HR\d{0,3}")
 
@@ -45,7 +45,7 @@ def check(
     for each in names:
         if each.startswith("HR") and each not in project.queries and not _CODE.fullmatch(each):
             what = f"--select: '{each}' is neither a query nor the code of a finding, or how codes begin"
-            raise HeadraceError(Finding(code="HR090", what=what, fix="write for example HR240, HR24 or a query's name"))
+            raise HeadraceError(code="HR090", what=what, fix="write for example HR240, HR24 or a query's name")
     codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
     queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
     found = checked(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)

@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.options import chosen, project_options
 from headrace.cli.output import say_error, say_json
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.observe.board import OrderAnswer
@@ -31,7 +31,7 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
 
     if query is not None and now:
         what = "--now breaks off the batches of a whole application, not of one query"
-        raise HeadraceError(Finding(code="HR090", what=what, fix="leave QUERY out, or --now"))
+        raise HeadraceError(code="HR090", what=what, fix="leave QUERY out, or --now")
     project = load(directory, target=target, may_lack_variables=True)
     if query is not None:
         chosen(project, [query])

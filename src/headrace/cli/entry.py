@@ -94,11 +94,7 @@ class Commands(click.Group):
         """The command that the first argument names."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             raise HeadraceError(
-                Finding(
-                    code="HR090",
-                    what=f"there is no command '{args[0]}'",
-                    fix=nearest(args[0], shown(self)),
-                )
+                code="HR090", what=f"there is no command '{args[0]}'", fix=nearest(args[0], shown(self))
             )
         return super().resolve_command(ctx, args)
 

@@ -98,5 +98,5 @@ def instant(text: str | None, option: str) -> datetime | None:
         found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
     except ValueError:
         fix = "write it as 2024-05-01T00:00:00Z"
-        raise HeadraceError(Finding(code="HR090", what=f"{option}: '{text}' is no time", fix=fix)) from None
+        raise HeadraceError(code="HR090", what=f"{option}: '{text}' is no time", fix=fix) from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

@@ -137,4 +137,4 @@ def _flags(once: bool, available_now: bool, interval: str | None) -> list[tuple[
 
 
 def _wrong(what: str, fix: str) -> HeadraceError:
-    return HeadraceError(Finding(code="HR090", what=what, fix=fix))
+    return HeadraceError(code="HR090", what=what, fix=fix)

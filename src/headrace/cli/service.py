@@ -69,7 +69,7 @@ def service(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
-        raise HeadraceError(Finding(code="HR877", what=what, fix="write elsewhere, and move it by sudo")) from error
+        raise HeadraceError(code="HR877", what=what, fix="write elsewhere, and move it by sudo") from error
     _say(_next_steps(out, project), {"unit": text, "file": out}, as_json=as_json)
     return _verified(out)
 

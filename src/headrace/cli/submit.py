@@ -14,7 +14,7 @@ import click
 
 from headrace.cli.json_stdout import for_child
 from headrace.cli.options import chosen, project_options
-from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, Finding, HeadraceError
+from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, HeadraceError
 
 # A driver that has run so long was fine, and the next pause is the first again.
 _FINE_SECONDS, _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 1.0, 60.0
@@ -59,15 +59,13 @@ def _require_cluster(master: str | None, deploy_mode: str, target: str) -> None:
     if master is None or master.startswith("local"):
         what = f"the target '{target}' names no cluster" + (f", but {master}" if master else "")
         fix = "name one: targets: {prod: {master: spark://host:7077}}, and --target prod; or use headrace run"
-        raise HeadraceError(Finding(code="HR827", what=what, fix=fix))
+        raise HeadraceError(code="HR827", what=what, fix=fix)
     if deploy_mode == "cluster" and master.startswith("spark://"):
         raise HeadraceError(
-            Finding(
-                code="HR828",
-                what="Spark's standalone cluster runs no driver in Python, so there is no deploy mode cluster",
-                fix="leave --deploy-mode out: the driver runs where you submit it, on any machine that reaches the "
-                "cluster; --supervise or a unit of systemd starts it again",
-            )
+            code="HR828",
+            what="Spark's standalone cluster runs no driver in Python, so there is no deploy mode cluster",
+            fix="leave --deploy-mode out: the driver runs where you submit it, on any machine that reaches the "
+            "cluster; --supervise or a unit of systemd starts it again",
         )
 
 

@@ -122,18 +122,16 @@ def _require_executors(spark: SparkSession, master: str) -> None:
             wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')}"
             spark.stop()
             raise PlatformError(
-                Finding(
-                    code="HR825",
-                    what=f"the cluster {master} has given no executor for {patience:g} s: "
-                    + (
-                        f"{len(begun)} were begun and have not come up"
-                        if begun
-                        else f"no worker has {wanted} of memory free"
-                    ),
-                    fix="stop an application, or bound it by spark.cores.max; ask for less by spark.executor.memory "
-                    "and spark.executor.cores; headrace cluster status, or the master's page, shows what is free; wait "
-                    f"longer by {WAITING_TIME}",
-                )
+                code="HR825",
+                what=f"the cluster {master} has given no executor for {patience:g} s: "
+                + (
+                    f"{len(begun)} were begun and have not come up"
+                    if begun
+                    else f"no worker has {wanted} of memory free"
+                ),
+                fix="stop an application, or bound it by spark.cores.max; ask for less by spark.executor.memory "
+                "and spark.executor.cores; headrace cluster status, or the master's page, shows what is free; wait "
+                f"longer by {WAITING_TIME}",
             )
         time.sleep(0.1)
 
@@ -170,7 +168,7 @@ def _ended(master: str, how_many: str, said: str) -> PlatformError:
         "look into what they printed: headrace cluster logs, or the master's page; they need the Spark of the driver, "
         "its spark.authenticate.secret, and spark.executor.extraJavaOptions that Java knows"
     )
-    return PlatformError(Finding(code="HR821", what=what, fix=fix))
+    return PlatformError(code="HR821", what=what, fix=fix)
 
 
 def _code() -> Path:
@@ -305,6 +303,6 @@ def require_storage(spark: SparkSession, storage: Path) -> None:
         reason = f"{reasons[-1][1].strip()} ({reasons[-1][0]})" if reasons else type(error).__name__
         what = f"workers of the cluster cannot read {storage}, where the driver keeps its storage: {reason}"
         fix = "name a storage that every machine reaches, as hdfs:// or s3a://; or mount the directory there too"
-        raise PlatformError(Finding(code="HR859", what=what, fix=fix)) from None
+        raise PlatformError(code="HR859", what=what, fix=fix) from None
     finally:
         probe.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 from headrace.cluster import daemons
 from headrace.cluster.daemons import Cluster, Daemon, forget, read, write
-from headrace.errors import Finding, PlatformError
+from headrace.errors import PlatformError
 
 PORT, WEB_PORT = 7077, 8080
 START_SECONDS = 60.0
@@ -144,14 +144,14 @@ def require(home: Path) -> Cluster:
     known = read(home)
     if known is None:
         what = f"no cluster was started in {home}"
-        raise PlatformError(Finding(code="HR822", what=what, fix="start one: headrace cluster start"))
+        raise PlatformError(code="HR822", what=what, fix="start one: headrace cluster start")
     return known
 
 
 def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, port: int, web_port: int) -> Cluster:
     if not re.fullmatch(r"\d+[mgMG]", memory):
         what = f"the memory of a worker is '{memory}'"
-        raise PlatformError(Finding(code="HR090", what=what, fix="write a number with its unit: 1g, 2048m"))
+        raise PlatformError(code="HR090", what=what, fix="write a number with its unit: 1g, 2048m")
     places = []
     for number in range(masters):
         pair = []
@@ -160,7 +160,7 @@ def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, po
             if first and daemons.is_taken(host, wanted):
                 what = f"port {wanted} of {host} is taken, so that no master can be started there"
                 fix = "name another: --port 0 --web-port 0 takes any that are free"
-                raise PlatformError(Finding(code="HR892", what=what, fix=fix))
+                raise PlatformError(code="HR892", what=what, fix=fix)
             pair.append(wanted)
         places.append((pair[0], pair[1]))
     return Cluster(
@@ -207,7 +207,7 @@ def _wait(home: Path, known: Cluster) -> None:
         which = f"{', '.join(dead)} ended" if dead else f"not all came within {START_SECONDS:.0f} s"
         name = dead[0] if dead else "worker-1"
         what = f"the cluster is not whole: {which}; what it printed is in {daemons.log_file(home, name)}"
-        raise PlatformError(Finding(code="HR821", what=what, fix="correct what it says there, and start again"))
+        raise PlatformError(code="HR821", what=what, fix="correct what it says there, and start again")
 
 
 def _until(condition: Callable[[], bool]) -> bool:

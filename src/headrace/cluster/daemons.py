@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointError, Finding, PlatformError, nearest, reason
+from headrace.errors import CheckpointError, PlatformError, nearest, reason
 from headrace.queries.processes import birth
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import require_java
@@ -40,9 +40,7 @@ def default_home() -> Path:
             return Path(named).expanduser().absolute()
         except RuntimeError:
             what = f"{HOME_VARIABLE} is '{named}', the home of a user whom this machine does not know"
-            raise PlatformError(
-                Finding(code="HR090", what=what, fix="export the absolute path of a directory")
-            ) from None
+            raise PlatformError(code="HR090", what=what, fix="export the absolute path of a directory") from None
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "headrace" / "cluster"
 
@@ -106,7 +104,7 @@ def read(home: Path) -> Cluster | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"the record of the cluster in {file} cannot be read: {reason(error)}"
         fix = "end its processes by hand, and remove the file"
-        raise CheckpointError(Finding(code="HR820", what=what, fix=fix)) from error
+        raise CheckpointError(code="HR820", what=what, fix=fix) from error
 
 
 def write(home: Path, cluster: Cluster) -> None:
@@ -272,7 +270,7 @@ def _started(
     born = birth(process.pid)
     if born is None:
         what = f"the {name} of the cluster ended at once; what it printed is in {log}"
-        raise PlatformError(Finding(code="HR821", what=what, fix="correct what it says there"))
+        raise PlatformError(code="HR821", what=what, fix="correct what it says there")
     return Daemon(name=name, pid=process.pid, birth=born, port=port, web=web)
 
 
@@ -306,9 +304,9 @@ def named(home: Path, name: str) -> DaemonLog:
             return each
     if not known and read(home) is None:
         what = f"no cluster was started in {home}, so that there is no log of '{name}'"
-        raise PlatformError(Finding(code="HR822", what=what, fix="start one: headrace cluster start"))
+        raise PlatformError(code="HR822", what=what, fix="start one: headrace cluster start")
     fix = nearest(name, [each.name for each in known])
-    raise PlatformError(Finding(code="HR091", what=f"the cluster in {home} has no log of '{name}'", fix=fix))
+    raise PlatformError(code="HR091", what=f"the cluster in {home} has no log of '{name}'", fix=fix)
 
 
 def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:

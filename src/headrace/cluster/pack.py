@@ -67,7 +67,7 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
     """
     if not out.name.endswith(_SUFFIXES):
         what = f"'{out.name}' is no name of an archive that is made here"
-        raise PlatformError(Finding(code="HR857", what=what, fix=f"end it with {', '.join(_SUFFIXES)}"))
+        raise PlatformError(code="HR857", what=what, fix=f"end it with {', '.join(_SUFFIXES)}")
     with _writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         draft = out.with_name(f".{out.name}")
@@ -107,7 +107,7 @@ def _writing(out: Path) -> Iterator[None]:
             raise unwritable(f"'{out}'", error) from error
         what = f"'{out}' cannot be written: {reason(error)}"
         fix = "name a file, in a directory that you may write into: headrace cluster pack --out FILE"
-        raise PlatformError(Finding(code="HR857", what=what, fix=fix)) from error
+        raise PlatformError(code="HR857", what=what, fix=fix) from error
 
 
 def needed(names: Collection[str]) -> dict[str, Distribution]:
@@ -133,7 +133,7 @@ def locked(file: Path) -> dict[str, str]:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
     except OSError as error:
         what = f"the lock file {file} cannot be read: {error.strerror}"
-        raise PlatformError(Finding(code="HR857", what=what, fix="name one that pip can install from")) from error
+        raise PlatformError(code="HR857", what=what, fix="name one that pip can install from") from error
     found: dict[str, str] = {}
     for line in text.splitlines():
         with suppress(InvalidRequirement):
@@ -146,7 +146,7 @@ def locked(file: Path) -> dict[str, str]:
 def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> dict[str, str]:
     if missing := sorted(set(wanted) - set(entries)):
         what = f"the lock file names no version of {', '.join(missing)}"
-        raise PlatformError(Finding(code="HR857", what=what, fix="lock the project's dependencies anew"))
+        raise PlatformError(code="HR857", what=what, fix="lock the project's dependencies anew")
     lines = [entries[name] for name in wanted]
     chosen = place / "chosen.txt"
     chosen.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -215,4 +215,4 @@ def _distribution(name: str) -> Distribution:
         return distribution(name)
     except PackageNotFoundError:
         what = f"{name} is not installed here, so that it is not known what it needs"
-        raise PlatformError(Finding(code="HR857", what=what, fix=f"pip install {name}")) from None
+        raise PlatformError(code="HR857", what=what, fix=f"pip install {name}") from None

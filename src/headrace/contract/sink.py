@@ -69,9 +69,7 @@ class Sink(Connector):
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The sink's content as whole batches, read in one transaction where there are transactions."""
         what = f"what the sink {type(self).__name__} was given cannot be read back"
-        raise SinkError(
-            Finding(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
-        )
+        raise SinkError(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         """Faults of the options, given the query's output mode, that can be seen without Spark.

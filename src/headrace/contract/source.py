@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.prefix import SourcePrefix
 from headrace.contract.connector import Connector, OptionError, overrides
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -235,7 +235,7 @@ class Source(Connector):
         of their own.
         """
         what = f"what the source {type(self).__name__} has given cannot be read again"
-        raise SourceError(Finding(code="HR433", what=what, fix="read from a source that keeps its rows, such as files"))
+        raise SourceError(code="HR433", what=what, fix="read from a source that keeps its rows, such as files")
 
     @property
     def again(self) -> str:

@@ -116,12 +116,10 @@ class DeclaredCounter:
     def add(self, term: Any) -> None:
         """Refuse: only the one that a query's function gets as a parameter counts."""
         raise HeadraceError(
-            Finding(
-                code="HR802",
-                what="the declaration of a counter is added to, and nobody counts that",
-                fix="let the query's function have a parameter with the counter's name, and add to that",
-                where=self.where,
-            )
+            code="HR802",
+            what="the declaration of a counter is added to, and nobody counts that",
+            fix="let the query's function have a parameter with the counter's name, and add to that",
+            where=self.where,
         )
 
 
@@ -161,7 +159,7 @@ class DeclaredQuery(QuerySettings, DeclaredTransform[P, R]):
             report(Finding(code="HR121", what=what, fix=fix, where=self.where))
             return None  # type: ignore[return-value]  # The project is not loaded, and nothing uses it.
         if not starters:
-            raise HeadraceError(Finding(code="HR122", what="nothing is there to start queries", fix="import headrace"))
+            raise HeadraceError(code="HR122", what="nothing is there to start queries", fix="import headrace")
         return starters[0](self, spark, trigger=trigger, root=root, environ=environ)
 
 

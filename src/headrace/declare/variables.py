@@ -54,12 +54,10 @@ class Variables:
             values, passed_over = read_dotenv(read_text(file)) if os.path.lexists(file) else ({}, ())
         except NoText as error:
             raise ProjectError(
-                Finding(
-                    code="HR115",
-                    what=f"the project's file of variables cannot be read: {error}",
-                    fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
-                    where=Where(file=shown(file), line=error.line),
-                )
+                code="HR115",
+                what=f"the project's file of variables cannot be read: {error}",
+                fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
+                where=Where(file=shown(file), line=error.line),
             ) from error
         return cls(
             environ=os.environ if environ is None else environ,

@@ -121,11 +121,9 @@ def _kept_pace(settings: Path) -> Pace:
         return Pace(**json.loads(settings.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise HeadraceError(
-            Finding(
-                code="HR115",
-                what=f"the settings of the demo in '{settings}' cannot be read: {reason(error)}",
-                fix="give the demo another directory, or correct the file",
-            )
+            code="HR115",
+            what=f"the settings of the demo in '{settings}' cannot be read: {reason(error)}",
+            fix="give the demo another directory, or correct the file",
         ) from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.demo.generator import write_file
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.load.schema import schema
 
 Form = Literal["python", "sql"]
@@ -48,11 +48,9 @@ def write_project(directory: Path, *, form: Form = "python", event_files: int = 
         (directory / LANDING).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HeadraceError(
-            Finding(
-                code="HR093",
-                what=f"the project cannot be written to '{directory}': {error.strerror}",
-                fix="name a directory that you may write to and that has room",
-            )
+            code="HR093",
+            what=f"the project cannot be written to '{directory}': {error.strerror}",
+            fix="name a directory that you may write to and that has room",
         ) from error
     return written
 
@@ -63,11 +61,7 @@ def refuse_unless_empty(directory: Path) -> None:
         return
     state = "is not empty" if directory.is_dir() else "is a file"
     raise HeadraceError(
-        Finding(
-            code="HR093",
-            what=f"'{directory}' {state}; nothing was written",
-            fix="name a directory that does not exist yet",
-        )
+        code="HR093", what=f"'{directory}' {state}; nothing was written", fix="name a directory that does not exist yet"
     )
 
 

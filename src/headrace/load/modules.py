@@ -288,7 +288,7 @@ def find(path: str | Path) -> ProjectFiles:
         given = expanded(path)
     except ValueError as error:
         what = f"there is no project at '{path}': {error}"
-        raise ProjectError(Finding(code="HR100", what=what, fix=NO_HOME)) from None
+        raise ProjectError(code="HR100", what=what, fix=NO_HOME) from None
     if given.is_file() and given.suffix == ".py":
         return ProjectFiles(root=given.resolve().parent, document=None, modules=(given.resolve(),))
     if given.is_file() and given.suffix in {".yml", ".yaml"}:
@@ -301,11 +301,11 @@ def find(path: str | Path) -> ProjectFiles:
         if len(there) > 1:
             what = f"{' and '.join(DOCUMENTS)} are both there, and only one can be read"
             where = Where(file=shown(there[1]), line=1)
-            raise ProjectError(Finding(code="HR101", what=what, fix="keep one of the two", where=where))
+            raise ProjectError(code="HR101", what=what, fix="keep one of the two", where=where)
         return _directory(root, document)
     what = "is neither a directory, a headrace.yml nor a Python file" if given.exists() else "does not exist"
     fix = "give the directory of a project, or make one: headrace init NAME"
-    raise ProjectError(Finding(code="HR100", what=f"there is no project at '{shown(given)}', which {what}", fix=fix))
+    raise ProjectError(code="HR100", what=f"there is no project at '{shown(given)}', which {what}", fix=fix)
 
 
 def _directory(root: Path, document: Path | None) -> ProjectFiles:

@@ -66,7 +66,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
     if is_collecting():
         what = "a file of the project loads it, while the load runs that file"
         fix = "put the loading under: if __name__ == '__main__':"
-        raise ProjectError(Finding(code="HR121", what=what, fix=fix, where=of_frame(_caller())))
+        raise ProjectError(code="HR121", what=what, fix=fix, where=of_frame(_caller()))
     place = find(path)
     variables = Variables.of(place.root, environ, may_lack=may_lack)
     reading = DocumentReading(variables=variables)

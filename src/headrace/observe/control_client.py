@@ -107,11 +107,7 @@ def running(storage: Path, query: str | None = None) -> list[RunningApplication]
     there = applications(storage)
     if not there:
         raise NotRunning(
-            Finding(
-                code="HR850",
-                what=f"no application runs out of {storage}" + _unseen(storage),
-                fix="start one: headrace run",
-            )
+            code="HR850", what=f"no application runs out of {storage}" + _unseen(storage), fix="start one: headrace run"
         )
     if query is None:
         return there
@@ -119,7 +115,7 @@ def running(storage: Path, query: str | None = None) -> list[RunningApplication]
     if not found:
         known = sorted({name for each in there for name in each.queries})
         what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(known) or 'none'}"
-        raise NotRunning(Finding(code="HR850", what=what, fix=f"start it beside: headrace run {query}"))
+        raise NotRunning(code="HR850", what=what, fix=f"start it beside: headrace run {query}")
     return found[-1:]
 
 

@@ -85,7 +85,7 @@ class Lineage(Observer):
         except Exception as error:
             what = f"OpenLineage is not configured correctly: {redacted(str(error))}"
             fix = "correct openlineage.yml or the variables OPENLINEAGE_*"
-            raise PlatformError(Finding(code="HR898", what=what, fix=fix)) from error
+            raise PlatformError(code="HR898", what=what, fix=fix) from error
         self._thread = threading.Thread(target=self._deliver, name="openlineage", daemon=True)
         self._thread.start()
 

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headrace.errors import Finding, PlatformError
+from headrace.errors import PlatformError
 from headrace.model.operations import LOOPBACK
 from headrace.model.operations import Metrics as Settings
 from headrace.observe.board import Board
@@ -41,7 +41,7 @@ def metrics_served(settings: Settings, board: Board, metrics: MetricsObserver) -
         fix = "name another port: metrics: {port: ...} in headrace.yml, or headrace run --metrics PORT"
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             fix = "give metrics an address of this machine, as 127.0.0.1 or 0.0.0.0: metrics: {address: ...}"
-        raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
+        raise PlatformError(code="HR892", what=what, fix=fix) from error
     with made, beside(server_of(application(settings, board, metrics), proxy_headers=False), made, "metrics"):
         yield int(made.getsockname()[1])
 

@@ -55,7 +55,7 @@ class Otlp(Observer):
             if isinstance(error, PlatformError):
                 raise
             what = f"OTLP is not configured correctly: {error}"
-            raise PlatformError(Finding(code="HR898", what=what, fix="correct the variables OTEL_*")) from error
+            raise PlatformError(code="HR898", what=what, fix="correct the variables OTEL_*") from error
 
     def progressed(self, record: BatchRecord) -> None:
         """Take a batch; what is sent of it waits in memory, and what no longer finds room there is dropped."""
@@ -202,7 +202,7 @@ def _wanted(signal: str) -> bool:
     if asked and asked.strip() != PROTOCOL:
         what = f"the variables OTEL_* ask for the protocol {asked}; only {PROTOCOL} is supported"
         fix = f"set OTEL_EXPORTER_OTLP_PROTOCOL={PROTOCOL}; collectors accept it, usually at port 4318"
-        raise PlatformError(Finding(code="HR898", what=what, fix=fix))
+        raise PlatformError(code="HR898", what=what, fix=fix)
     return True
 
 

@@ -59,11 +59,9 @@ def unit(
     owner = user or _owner(project.root)
     if owner in ("root", "0"):
         raise HeadraceError(
-            Finding(
-                code="HR877",
-                what=f"the service would run as root, to whom {project.root} belongs",
-                fix="name an unprivileged user who may write into the storage directory: --user NAME",
-            )
+            code="HR877",
+            what=f"the service would run as root, to whom {project.root} belongs",
+            fix="name an unprivileged user who may write into the storage directory: --user NAME",
         )
     if refused := _refused_place(owner, project):
         raise HeadraceError(refused)
@@ -237,11 +235,9 @@ def _scrape(project: Project) -> str:
     served = project.target.operations.metrics or Metrics(port=PORT)
     if not served.port:
         raise HeadraceError(
-            Finding(
-                code="HR877",
-                what="metrics: {port: 0} takes another port at each start, at which Prometheus would not find them",
-                fix=f"name one that stays: metrics: {{port: {PORT}}}",
-            )
+            code="HR877",
+            what="metrics: {port: 0} takes another port at each start, at which Prometheus would not find them",
+            fix=f"name one that stays: metrics: {{port: {PORT}}}",
         )
     token = "    authorization: {credentials_file: token}\n" if served.token else ""
     return (

@@ -109,12 +109,10 @@ def save(file: Path, project: Project, application: str, judgements: Sequence[Ju
         replace_file(file, json.dumps(told, ensure_ascii=False, indent=2) + "\n")
     except OSError as error:
         raise HeadraceError(
-            Finding(
-                code="HR663",
-                where=Where(file=str(file)),
-                what=f"the plan cannot be written there: {error.strerror or error}",
-                fix="name a file in a directory that is there and that you may write into",
-            )
+            code="HR663",
+            where=Where(file=str(file)),
+            what=f"the plan cannot be written there: {error.strerror or error}",
+            fix="name a file in a directory that is there and that you may write into",
         ) from error
 
 

@@ -87,14 +87,11 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
     committed = checkpoint.last_committed
     if committed is not None and not checkpoint.state_operators():
         raise CheckpointError(
-            Finding(
-                code="HR527",
-                where=Where(file=str(checkpoint.root / "state")),
-                what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
-                "directory was lost, or the query kept no state before",
-                fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset "
-                "QUERY)",
-            )
+            code="HR527",
+            where=Where(file=str(checkpoint.root / "state")),
+            what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
+            "directory was lost, or the query kept no state before",
+            fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.contract import Sink
-from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.errors import CheckpointError, Where, reason
 from headrace.model import Project, Query
 from headrace.model.project import code_of
 from headrace.queries.form import QueryForm
@@ -68,12 +68,10 @@ def forms(path: Path) -> list[QueryRevision]:
         return list(_parsed(json_lines.read(path, skip="any")))
     except (OSError, json_lines.DamagedLine) as error:
         raise CheckpointError(
-            Finding(
-                code="HR584",
-                where=Where(file=str(path)),
-                what=f"the record of what the query was cannot be read: {reason(error)}",
-                fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
-            )
+            code="HR584",
+            where=Where(file=str(path)),
+            what=f"the record of what the query was cannot be read: {reason(error)}",
+            fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
         ) from error
 
 

@@ -142,7 +142,7 @@ def _layout(storage: Path, query: str) -> QueryLayout:
 
 def _refused(query: Query, what: str, fix: str) -> CheckpointError:
     return CheckpointError(
-        Finding(code="HR549", what=f"query '{query.name}' cannot be renamed: {what}", fix=fix, where=query.where)
+        code="HR549", what=f"query '{query.name}' cannot be renamed: {what}", fix=fix, where=query.where
     )
 
 
@@ -241,7 +241,7 @@ def _one_of(query: Query, source: NamedSource, names: set[str]) -> str | None:
         what = f"source '{source.name}' is renamed from '{formers[0]}' and from '{formers[1]}', and query "
         what += f"'{query.name}' has read both"
         fix = "name the one in renamed_from whose rows it continues"
-        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=source.where))
+        raise CheckpointError(code="HR549", what=what, fix=fix, where=source.where)
     return formers[0] if formers else None
 
 
@@ -252,7 +252,7 @@ def _require_free(query: Query, checkpoint: Checkpoint, names: dict[str, str]) -
         if new in taken:
             what = f"query '{query.name}' has read another source '{new}' in a batch that its checkpoint still keeps"
             fix = f"give the source '{old}' a name that the query has not read from"
-            raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+            raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
 
 
 def table_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Sink, SinkLocation
-from headrace.errors import CheckpointError, Finding
+from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import forms
@@ -35,15 +35,13 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
         return
     shown = _within(project, now.shown)
     raise CheckpointError(
-        Finding(
-            code="HR410",
-            what=f"query '{query.name}' has written its batches up to {last} to {former}; {shown} would begin "
-            f"with the next one and lack what is there",
-            fix="name the former sink again, or reset the query (headrace reset QUERY); if all rows were moved to the "
-            "new place, remove "
-            f"{layout.sink} and start again",
-            where=query.where,
-        )
+        code="HR410",
+        what=f"query '{query.name}' has written its batches up to {last} to {former}; {shown} would begin "
+        f"with the next one and lack what is there",
+        fix="name the former sink again, or reset the query (headrace reset QUERY); if all rows were moved to the "
+        "new place, remove "
+        f"{layout.sink} and start again",
+        where=query.where,
     )
 
 
@@ -103,7 +101,7 @@ def _kept(file: Path) -> Mapping[str, Any] | None:
     def damaged(why: str) -> CheckpointError:
         what = f"'{file}', which records where the batches were written, cannot be read: {why}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
-        return CheckpointError(Finding(code="HR410", what=what, fix=fix))
+        return CheckpointError(code="HR410", what=what, fix=fix)
 
     found = json_record.read(file, lambda facts: facts, damaged)
     if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():

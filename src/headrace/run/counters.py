@@ -136,13 +136,11 @@ class Counters:
 
     def _failed(self, which: str, error: Exception) -> HeadraceError:
         return HeadraceError(
-            Finding(
-                code="HR807",
-                what=f"the counter{which} of query '{self.query.name}' cannot be added up: "
-                f"{type(error).__name__}: {reason(error)}",
-                fix="correct the addInPlace of its param; if its type has changed, give the counter another name",
-                where=self.query.where,
-            )
+            code="HR807",
+            what=f"the counter{which} of query '{self.query.name}' cannot be added up: "
+            f"{type(error).__name__}: {reason(error)}",
+            fix="correct the addInPlace of its param; if its type has changed, give the counter another name",
+            where=self.query.where,
         )
 
     def _sweep(self, committed: int) -> None:
@@ -162,12 +160,10 @@ def read(query: Query, path: Path) -> list[CounterLine]:
         return [CounterLine(**each) for each in json_lines.read(path)]
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(
-            Finding(
-                code="HR584",
-                what=f"the counters of query '{query.name}' cannot be read from {path}: {reason(error)}",
-                fix="bring the file back from a copy, or remove it: then the counters start again from their zero",
-                where=query.where,
-            )
+            code="HR584",
+            what=f"the counters of query '{query.name}' cannot be read from {path}: {reason(error)}",
+            fix="bring the file back from a copy, or remove it: then the counters start again from their zero",
+            where=query.where,
         ) from error
 
 

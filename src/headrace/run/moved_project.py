@@ -156,13 +156,11 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
         for file in logged_files(log.folder):
             if not below(file.path, log.home) and not below(_moved(file.path, moves), log.home):
                 raise CheckpointError(
-                    Finding(
-                        code="HR525",
-                        what=f"{log.whose} of query '{query.name}' is in '{log.home}' now, and its log names "
-                        f"'{file.path}': every file there would count as a new one",
-                        fix="put the old path and its files back, or reset the query (headrace reset QUERY)",
-                        where=query.where,
-                    )
+                    code="HR525",
+                    what=f"{log.whose} of query '{query.name}' is in '{log.home}' now, and its log names "
+                    f"'{file.path}': every file there would count as a new one",
+                    fix="put the old path and its files back, or reset the query (headrace reset QUERY)",
+                    where=query.where,
                 )
 
 

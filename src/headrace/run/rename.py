@@ -155,7 +155,7 @@ def _locked(project: Project, query: Query, former: str, locked: Collection[str]
         return
     if driver_lock.is_held_here(project, twin):
         what = f"query '{query.name}' cannot be renamed: '{former}' is running in this process"
-        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
     lock = driver_lock.take(project, twin)
     try:
         yield
@@ -170,7 +170,7 @@ def _require_resumable(project: Project, query: Query, spark: SparkSession, foun
     if sink.facts.transactional and sink.rename is None:
         what = f"query '{query.name}' cannot be renamed: the sink '{query.sink_kind}' keeps its name in a ledger"
         fix = f"name it '{found.former}' again, or let the sink have a `rename`"
-        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
     storage = project.storage
     layout = QueryLayout(storage, found.former, latest_generation(storage, found.former))
     if anew:
@@ -257,7 +257,7 @@ def rename_table(project: Project, query: Query, session: Callable[[], SparkSess
         why = "a reset has set results aside" if set_aside else "a rebuild is kept"
         what = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
         fix = f"name it so again, and end that first: headrace change discard {query.name}"
-        raise CheckpointError(Finding(code="HR549", what=what, fix=fix, where=query.where))
+        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
     said = tuple(table_renamed(project, query, layout))
     context = sink_context(project, query, layout, makes=True)
     with named(f"the sink of query '{query.name}'", query.where):

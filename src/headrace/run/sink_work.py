@@ -90,10 +90,8 @@ def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> N
         )
     if running is not None:
         raise CheckFailed(
-            Finding(
-                code=code,
-                what=f"query '{query.name}' is {running.state} in process {running.pid}",
-                fix=fix,
-                where=query.where,
-            )
+            code=code,
+            what=f"query '{query.name}' is {running.state} in process {running.pid}",
+            fix=fix,
+            where=query.where,
         )

@@ -313,12 +313,10 @@ def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
             durability.sync(batch)
         except OSError as error:
             raise PlatformError(
-                Finding(
-                    code="HR421",
-                    what=f"the checkpoint's files of batch {batch} cannot be brought to the disk: "
-                    f"{error.strerror or error}",
-                    fix=f"look at the disk of '{checkpoint}'; then start again: the batch is made again",
-                )
+                code="HR421",
+                what=f"the checkpoint's files of batch {batch} cannot be brought to the disk: "
+                f"{error.strerror or error}",
+                fix=f"look at the disk of '{checkpoint}'; then start again: the batch is made again",
             ) from error
 
     return sync

@@ -139,13 +139,11 @@ def compared(
     cut_off = changes.cut_off(checkpoint)
     if cut_off is not None:
         raise CheckpointError(
-            Finding(
-                code="HR581",
-                what=f"query '{query.name}' was being given {cut_off.after} state partitions in place of "
-                f"{cut_off.before}, and that was cut off",
-                fix=f"end it: headrace state repartition {query.name} {cut_off.after}",
-                where=query.where,
-            )
+            code="HR581",
+            what=f"query '{query.name}' was being given {cut_off.after} state partitions in place of "
+            f"{cut_off.before}, and that was cut off",
+            fix=f"end it: headrace state repartition {query.name} {cut_off.after}",
+            where=query.where,
         )
     if not checkpoint.state_operators():
         return
@@ -154,14 +152,12 @@ def compared(
     wanted = spark.conf.get(PROVIDER_KEY, None)
     if provider is not None and wanted != provider:
         raise CheckpointError(
-            Finding(
-                code="HR550",
-                what=f"the state of query '{query.name}' is kept by {_provider(provider)}, "
-                f"and the project now asks for {_provider(wanted)}",
-                fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or reset the query "
-                "(headrace reset QUERY)",
-                where=query.where,
-            )
+            code="HR550",
+            what=f"the state of query '{query.name}' is kept by {_provider(provider)}, "
+            f"and the project now asks for {_provider(wanted)}",
+            fix=f"write state_store: {{provider: {_provider(provider)}}} for this target, or reset the query "
+            "(headrace reset QUERY)",
+            where=query.where,
         )
     for key, name in _FIXED.items():
         if key in kept and spark.conf.get(key, kept[key]) != kept[key]:
@@ -217,9 +213,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     CheckFailed, CheckpointError or PlatformError; then nothing was changed, or Spark was cut off in between.
     """
     if query not in project.queries:
-        raise ProjectError(
-            Finding(code="HR091", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
-        )
+        raise ProjectError(code="HR091", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
     declared = project.queries[query]
     if partitions < 1:
         raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
@@ -293,13 +287,11 @@ def _made(
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(
-            Finding(
-                code="HR573",
-                what=f"Spark could not bring the state of query '{query.name}' into {change.after} partitions: "
-                + sentence_of(error),
-                fix="correct the cause and give the command again: it ends what was begun",
-                where=query.where,
-            )
+            code="HR573",
+            what=f"Spark could not bring the state of query '{query.name}' into {change.after} partitions: "
+            + sentence_of(error),
+            fix="correct the cause and give the command again: it ends what was begun",
+            where=query.where,
         ) from error
     finally:
         if own:
@@ -323,4 +315,4 @@ def _require_plain(query: Query, checkpoint: Checkpoint) -> None:
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:
     what = f"the state partitions of query '{query.name}' cannot be changed: {why}"
-    return CheckFailed(Finding(code="HR580", what=what, fix=fix, where=query.where))
+    return CheckFailed(code="HR580", what=what, fix=fix, where=query.where)

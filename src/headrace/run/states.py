@@ -256,12 +256,10 @@ class Outcomes:
 def superseded(query: Query) -> Fenced:
     """What ended a query that a newer driver runs; a start would fence off the newer driver."""
     return Fenced(
-        Finding(
-            code="HR409",
-            what=f"a newer driver runs query '{query.name}'; this one has ended",
-            fix="look with headrace status which process runs it, and stop one of the two",
-            where=query.where,
-        )
+        code="HR409",
+        what=f"a newer driver runs query '{query.name}'; this one has ended",
+        fix="look with headrace status which process runs it, and stop one of the two",
+        where=query.where,
     )
 
 

@@ -105,12 +105,10 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
     chosen = tuple(project.queries[name] for name in names) if names else tuple(project.queries.values())
     if not chosen:
         raise ProjectError(
-            Finding(
-                code="HR128",
-                what=f"the project '{project.name}' declares no query, so there is nothing to run",
-                fix="declare one in headrace.yml or with @hr.query in a Python file, or begin with: headrace init NAME",
-                where=project.target.where,
-            )
+            code="HR128",
+            what=f"the project '{project.name}' declares no query, so there is nothing to run",
+            fix="declare one in headrace.yml or with @hr.query in a Python file, or begin with: headrace init NAME",
+            where=project.target.where,
         )
     return chosen
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.errors import Finding
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import SCHEMES, Store, StoreNotAsked, keep
 
@@ -99,9 +98,7 @@ def _store(scheme: str, authority: str, settings: Mapping[str, str]) -> Store:
         return S3.of(authority, settings)
     except ImportError as error:
         raise StoreNotAsked(
-            Finding(
-                code="HR011",
-                what=f"a path on {scheme}:// needs the package {error.name}, which is not installed",
-                fix=f"pip install 'headrace[{_EXTRAS[scheme]}]'",
-            )
+            code="HR011",
+            what=f"a path on {scheme}:// needs the package {error.name}, which is not installed",
+            fix=f"pip install 'headrace[{_EXTRAS[scheme]}]'",
         ) from error

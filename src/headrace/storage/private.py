@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.errors import Finding, HeadraceError, PlatformError, reason
+from headrace.errors import HeadraceError, PlatformError, reason
 from headrace.storage.remote import RemotePath
 
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
@@ -115,8 +115,8 @@ def unwritable(place: str, error: OSError) -> PlatformError:
     what = f"{place} cannot be written: {reason(error)}"
     if error.errno in FULL:
         fix = "make room on that disk, and start again: what was committed is safe"
-        return PlatformError(Finding(code="HR541", what=what, fix=fix))
+        return PlatformError(code="HR541", what=what, fix=fix)
     fix = "give the user that runs Headrace the right to write there, or name another `storage`"
     if error.errno == errno.EROFS:
         fix = "mount that file system so that it can be written, or name another `storage`"
-    return PlatformError(Finding(code="HR540", what=what, fix=fix))
+    return PlatformError(code="HR540", what=what, fix=fix)

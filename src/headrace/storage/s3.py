@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoC
 from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
-from headrace.errors import Finding, PlatformError
+from headrace.errors import PlatformError
 from headrace.storage.store import Store, StoreEntry, first_line, reason_of, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
@@ -176,7 +176,7 @@ class S3(Store):
                 what = f"the storage {self.url} cannot keep one driver from writing over another: of two that write a "
                 what += "file, both are told that they were the first"
                 fix = "name a store with conditional puts (If-None-Match), a path on hdfs://, or a mounted directory"
-                raise PlatformError(Finding(code="HR837", what=what, fix=fix))
+                raise PlatformError(code="HR837", what=what, fix=fix)
         finally:
             self._ask("delete_object", Key=_key(probe))
         self._keeps_first = True
@@ -309,7 +309,7 @@ def answered(url: str, where: str, key: str, error: ClientError) -> Exception:
     if code == "NoSuchBucket":
         what = f"the bucket of the storage {where} is not there"
         fix = f"make the bucket '{url.partition('://')[2]}', or name another one in `storage`"
-        return PlatformError(Finding(code="HR836", what=what, fix=fix))
+        return PlatformError(code="HR836", what=what, fix=fix)
     if code in _MISSING:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{url}/{key}")
     if code in _TAKEN or status == 412:

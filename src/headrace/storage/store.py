@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.errors import HeadraceError, PlatformError
 
 SCHEMES = ("hdfs", "s3a")
 
@@ -130,23 +130,19 @@ class StoreNotAsked(PlatformError):
 def silent(url: str, why: str) -> HeadraceError:
     """The fault of a store that does not answer."""
     return StoreNotAsked(
-        Finding(
-            code="HR831",
-            what=f"the storage {url} cannot be reached: {why}",
-            fix="look whether the store runs and the address is right; what was committed is safe, and the next start "
-            "resumes from there",
-        )
+        code="HR831",
+        what=f"the storage {url} cannot be reached: {why}",
+        fix="look whether the store runs and the address is right; what was committed is safe, and the next start "
+        "resumes from there",
     )
 
 
 def refused(url: str, why: str) -> HeadraceError:
     """The fault of a store that does not let this user do something."""
     return StoreNotAsked(
-        Finding(
-            code="HR833",
-            what=f"the storage {url} refuses access: {why}",
-            fix="give the user that runs Headrace the right to read and write there, or renew its credentials",
-        )
+        code="HR833",
+        what=f"the storage {url} refuses access: {why}",
+        fix="give the user that runs Headrace the right to read and write there, or renew its credentials",
     )
 
 

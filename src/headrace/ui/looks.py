@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace.contract import Rows
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.model import Project, Query
 
 ROWS_MOST, ANSWER_MOST = 100, 200
@@ -46,7 +46,7 @@ class Looks:
         """What the system of the query's sink answers; raises HeadraceError."""
         if (answers := query.sink.answers) is None:
             what = f"the sink '{query.sink_kind}' of query '{query.name}' answers no SQL"
-            raise HeadraceError(Finding(code="HR889", what=what, fix="ask a query whose sink is a database"))
+            raise HeadraceError(code="HR889", what=what, fix="ask a query whose sink is a database")
         with self._one():
             return _plain(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
 

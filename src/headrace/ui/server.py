@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import Finding, HeadraceError, PlatformError
+from headrace.errors import HeadraceError, PlatformError
 from headrace.model import Project
 from headrace.model.operations import LOOPBACK
 from headrace.observe import serving
@@ -95,7 +95,7 @@ def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicor
         except OSError as error:
             what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
             fix = "give --certificate and --key two PEM files that belong together"
-            raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
+            raise PlatformError(code="HR892", what=what, fix=fix) from error
         try:
             yield (
                 server,
@@ -111,7 +111,7 @@ def require_extra() -> None:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         what = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
-        raise PlatformError(Finding(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'"))
+        raise PlatformError(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'")
 
 
 def refuse_open(address: ServedAddress) -> None:
@@ -121,7 +121,7 @@ def refuse_open(address: ServedAddress) -> None:
     except (OSError, UnicodeError):
         what = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
         fix = "give an IP address or a name of this machine, as 127.0.0.1 or 0.0.0.0; the port has --port of its own"
-        raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from None
+        raise PlatformError(code="HR892", what=what, fix=fix) from None
     fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave it out"
     if address.token and len(address.token) < TOKEN_SHORTEST:
         raise _refused(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
@@ -141,7 +141,7 @@ def refuse_open(address: ServedAddress) -> None:
 
 
 def _refused(what: str, fix: str) -> HeadraceError:
-    return HeadraceError(Finding(code="HR891", what=what, fix=fix))
+    return HeadraceError(code="HR891", what=what, fix=fix)
 
 
 def _bound(address: ServedAddress) -> socket.socket:
@@ -152,4 +152,4 @@ def _bound(address: ServedAddress) -> socket.socket:
         fix = "name another port with --port, or --ui-port beside a run; 0 takes a free one"
         if error.errno == errno.EADDRNOTAVAIL:
             fix = "give --address an address of this machine, as 127.0.0.1 or 0.0.0.0"
-        raise PlatformError(Finding(code="HR892", what=what, fix=fix)) from error
+        raise PlatformError(code="HR892", what=what, fix=fix) from error

@@ -14,7 +14,7 @@ from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import log_entries, source_of
 from headrace.contract import BatchRecord, Lag
-from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.errors import CheckFailed, HeadraceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.blame import commanded
@@ -224,13 +224,11 @@ def _offsets(project: Project, query: Query, batch: int | None) -> BatchOffsets:
     number = newest if batch is None else batch
     if not first <= number <= newest:
         raise CheckFailed(
-            Finding(
-                code="HR588",
-                what=f"batch {number} of query '{query.name}' is not known: its checkpoint and its archive have the "
-                f"batches {first} to {newest}",
-                fix="name one of those",
-                where=query.where,
-            )
+            code="HR588",
+            what=f"batch {number} of query '{query.name}' is not known: its checkpoint and its archive have the "
+            f"batches {first} to {newest}",
+            fix="name one of those",
+            where=query.where,
         )
     entries = planned(checkpoint, archive, number, since=max(number - 1, first))
     entry = entries[number]
@@ -268,7 +266,7 @@ def known_batches(query: Query, checkpoint: Checkpoint, archive: Archive) -> tup
     if newest is None:
         what = f"query '{query.name}' has planned no batch yet"
         fix = f"run it first: headrace run {query.name}"
-        raise CheckFailed(Finding(code="HR588", what=what, fix=fix, where=query.where))
+        raise CheckFailed(code="HR588", what=what, fix=fix, where=query.where)
     known = {*checkpoint.offset_numbers(), *archive.entries()}
     first = newest
     while first - 1 in known:

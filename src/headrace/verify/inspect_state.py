@@ -10,7 +10,7 @@ from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.entries import StateOperator
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.errors import CheckpointError, Finding
+from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.blame import commanded
 from headrace.queries.inspect_checkpoint import require_usable, size_of
@@ -168,6 +168,4 @@ def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame
 
 
 def _missing(query: Query, what: str, fix: str) -> CheckpointError:
-    return CheckpointError(
-        Finding(code="HR588", what=f"the state of query '{query.name}' cannot be shown: {what}", fix=fix)
-    )
+    return CheckpointError(code="HR588", what=f"the state of query '{query.name}' cannot be shown: {what}", fix=fix)

@@ -133,13 +133,11 @@ def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -
     for source in project.sources_of(query):
         if any(found.is_relative_to(place) for place in _places(source.connector)):
             raise CheckFailed(
-                Finding(
-                    code="HR663",
-                    what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
-                    "rows again",
-                    fix="name another directory",
-                    where=source.where,
-                )
+                code="HR663",
+                what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
+                "rows again",
+                fix="name another directory",
+                where=source.where,
             )
     try:
         found.mkdir(parents=True, exist_ok=True)
@@ -187,7 +185,7 @@ def _places(connector: object) -> Iterator[Path]:
 
 def _unwritable(home: Path, error: OSError) -> PlatformError:
     what = f"late rows cannot be written to '{home}': {error.strerror or error}"
-    return PlatformError(Finding(code="HR663", what=what, fix="name a directory that can be written"))
+    return PlatformError(code="HR663", what=what, fix="name a directory that can be written")
 
 
 def apply_late_rows(
@@ -282,21 +280,17 @@ def _text(names: list[str]) -> Column:
 
 def _unproved(query: Query) -> CheckFailed:
     return CheckFailed(
-        Finding(
-            code="HR692",
-            what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
-            fix=f"see what differs, and fix it first: headrace verify {query.name}",
-            where=query.where,
-        )
+        code="HR692",
+        what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
+        fix=f"see what differs, and fix it first: headrace verify {query.name}",
+        where=query.where,
     )
 
 
 def _irreplayable(query: Query, why: str) -> CheckFailed:
     return CheckFailed(
-        Finding(
-            code="HR691",
-            what=f"late rows of query '{query.name}' cannot be brought back into its result: {why}",
-            fix=f"export them and add them where the result is used: headrace late {query.name} --export DIRECTORY",
-            where=query.where,
-        )
+        code="HR691",
+        what=f"late rows of query '{query.name}' cannot be brought back into its result: {why}",
+        fix=f"export them and add them where the result is used: headrace late {query.name} --export DIRECTORY",
+        where=query.where,
     )

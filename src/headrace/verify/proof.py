@@ -110,7 +110,9 @@ def declared_query(project: Project, name: str) -> Query:
     if name in project.queries:
         return project.queries[name]
     raise ProjectError(
-        Finding(code="HR091", what=f"no query is named '{name}'", fix=nearest(name, project.queries)),
+        code="HR091",
+        what=f"no query is named '{name}'",
+        fix=nearest(name, project.queries),
     )
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.exactly_once import BatchWriter, TextLedger, TextStore
 from headrace.contract import OUTPUT_MODES, ProjectPath, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 from headrace_duckdb import opened, quoted
 
 
@@ -28,7 +28,7 @@ class DuckDb(Sink):
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Any]:
         if context.mode == "update" and not self.key:
-            raise SinkError(Finding(code="DUCKDB-2", what="update mode needs a key", fix="give the groups' columns"))
+            raise SinkError(code="DUCKDB-2", what="update mode needs a key", fix="give the groups' columns")
         store, columns = DuckDbStore(self, context), frame.sparkSession.createDataFrame([], frame.schema).toArrow()
         with opened(self.path) as connection:
             connection.register("batch", columns)
@@ -88,5 +88,5 @@ class DuckDbStore(TextStore[Any, Any]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         what = f"batch {batch} was not written into {self.sink.path}: {error}"
-        known = SinkError(Finding(code="DUCKDB-3", what=what, fix="correct the cause, and start again"))
+        known = SinkError(code="DUCKDB-3", what=what, fix="correct the cause, and start again")
         return known if isinstance(error, duckdb.Error) else error

@@ -88,7 +88,7 @@ class TableSink(CatalogSink):
         if files.is_local and not files.is_prepared and _holds_data(files.path):
             what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
-            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(code="HR407", what=what, fix=fix)
         if found is None:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
@@ -152,7 +152,7 @@ class TableSink(CatalogSink):
             fix = (
                 "name the table that the former job writes to; a catalog in memory knows those of its own session only"
             )
-            raise SinkError(Finding(code="HR596", what=what, fix=fix))
+            raise SinkError(code="HR596", what=what, fix=fix)
         self._require_fit(frame.sparkSession, found, frame.schema, context)
         files = self.files_in(frame.sparkSession, found)
         files.require_written(context)
@@ -183,18 +183,18 @@ class TableSink(CatalogSink):
         found = described(spark, self.table)
         if found is None:
             what = f"'{self.table}' is a view, into which no stream can write"
-            raise SinkError(Finding(code="HR419", what=what, fix="give the table another name"))
+            raise SinkError(code="HR419", what=what, fix="give the table another name")
         if found["provider"] == ANOTHER_KIND:
             what = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
-            raise SinkError(Finding(code="HR419", what=what, fix=fix))
+            raise SinkError(code="HR419", what=what, fix=fix)
         return found
 
     def require_database(self, spark: SparkSession) -> None:
         database, _ = self._parts(spark)
         if not spark.catalog.databaseExists(database):
             what = f"the catalog has no database '{database}' for table '{self.table}'"
-            raise SinkError(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}"))
+            raise SinkError(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}")
 
     def _require_partitions(self, frame: DataFrame, context: SinkContext) -> None:
         if found := list(partition_findings(self.partition_by, frame.columns, context.query)):
@@ -219,7 +219,7 @@ class TableSink(CatalogSink):
             )
         if faults:
             what = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
-            raise SinkError(Finding(code="HR406", what=what, fix="change the query or the sink, or use another table"))
+            raise SinkError(code="HR406", what=what, fix="change the query or the sink, or use another table")
 
     def _columns(self, schema: StructType) -> list[tuple[str, str]]:
         """Names and types as the catalog keeps them, the partition columns last."""
@@ -249,7 +249,7 @@ class TableSink(CatalogSink):
         except PySparkException as error:
             what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
             fix = "change the query's last select, or the sink's format"
-            raise SinkError(Finding(code="HR404", what=what, fix=fix)) from error
+            raise SinkError(code="HR404", what=what, fix=fix) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_table
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,16 +105,16 @@ class CatalogTable(Source):
                 "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
                 "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             )
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         found = described(spark, self.table)
         if found is None:
             what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         if found.get("provider") not in FORMATS:
             what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         location = file_paths.from_log(str(found.get("location", "")))
         if file_paths.is_glob(location) or "\\" in location:
             what = (
@@ -122,7 +122,7 @@ class CatalogTable(Source):
                 "it for a pattern, and would leave out rows or read them twice"
             )
             fix = "keep the table, or the project, in a directory without these characters"
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         return found
 
 

@@ -59,7 +59,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         self._table = at_path(frame.sparkSession, self.location, SinkError)
         if self._table is None:
             what, fix = f"{self.name} is no longer there", "put it back, or reset the query (headrace reset QUERY)"
-            raise SinkError(Finding(code="HR405", what=what, fix=fix))
+            raise SinkError(code="HR405", what=what, fix=fix)
 
     def standing(self, batch: int) -> Standing:
         state = self._known_table.now()
@@ -217,7 +217,7 @@ class TableSchema:
             spark.sql(statement)
         except PySparkException as error:
             what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
-            raise SinkError(Finding(code="HR404", what=what, fix="change the query's last select")) from error
+            raise SinkError(code="HR404", what=what, fix="change the query's last select") from error
 
     def additions(self, state: State, table: str, context: SinkContext, *, adds: bool) -> list[str]:
         """The columns that must be added, as SQL declares them; raises SinkError with every difference that stays."""

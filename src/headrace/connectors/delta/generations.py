@@ -20,7 +20,7 @@ from headrace.connectors.delta.table import DeltaTable, State, forget, named, re
 from headrace.connectors.exactly_once.lake import Renames, among_writers, name_aside, name_beside
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
-from headrace.errors import Finding, NothingChanged, SinkError
+from headrace.errors import NothingChanged, SinkError
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DeltaReset(OfDelta, SinkReset):
         next_one = ledger.progress_of_all(txn_ids).get((context.query, generation))
         if next_one is not None and next_one.is_closed:
             what = f"{self.name} was taken over by a start of generation {context.generation} of '{context.query}'"
-            raise NothingChanged(Finding(code="HR583", what=what, fix="let the new generation continue"))
+            raise NothingChanged(code="HR583", what=what, fix="let the new generation continue")
         ours, theirs = (
             ledger.app(context.query, number, ledger.HANDOVER) for number in (context.generation, generation)
         )
@@ -115,7 +115,7 @@ class DeltaReset(OfDelta, SinkReset):
         if table is not None and table.now().has_rows:
             what = f"{self.name} has rows again, so that the former ones cannot be brought back"
             fix = "look whose they are; move the table away if nobody needs it, and give the command again"
-            raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+            raise NothingChanged(code="HR583", what=what, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ def require_alone(state: State, name: str, context: SinkContext) -> None:
     if others:
         what = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
         fix = "let the query write to another table; or delete its rows by SQL, and its lines of the checkpoint by hand"
-        raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
+        raise NothingChanged(code="HR587", what=what, fix=fix)
 
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
@@ -196,9 +196,7 @@ def _translate_errors(table: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         what = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
-        raise NothingChanged(
-            Finding(code="HR587", what=what, fix="correct the cause, and give the command again")
-        ) from error
+        raise NothingChanged(code="HR587", what=what, fix="correct the cause, and give the command again") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +217,7 @@ class DeltaRename(OfDelta, SinkRename):
         progress = ledger.progress_of_all(state.txn_ids)
         if any(query == context.query and each.batch is not None for (query, _), each in progress.items()):
             what = f"{self.name} has batches of query '{former}' and of '{context.query}'"
-            raise NothingChanged(Finding(code="HR549", what=what, fix="let the query have another name"))
+            raise NothingChanged(code="HR549", what=what, fix="let the query have another name")
         state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
@@ -230,12 +228,12 @@ class DeltaRename(OfDelta, SinkRename):
             if new is None:
                 what = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
                 fix = f"enter it into the catalog as '{name}': CREATE TABLE {name} USING delta LOCATION its directory"
-                raise NothingChanged(Finding(code="HR549", what=what, fix=fix))
+                raise NothingChanged(code="HR549", what=what, fix=fix)
             return
         if new is not None or kind:
             what = f"table '{former}' cannot be renamed to '{name}', which is there as well"
             fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
-            raise NothingChanged(Finding(code="HR549", what=what, fix=fix))
+            raise NothingChanged(code="HR549", what=what, fix=fix)
         rename(spark, former, name)
 
 
@@ -256,7 +254,7 @@ class DeltaAdoption(SinkAdoption):
         rows = state.rows()
         if self.key and (shared := shared_key(rows, self.key)):
             what = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
-            raise SinkError(Finding(code="HR596", what=what, fix="delete all but one of them, or name another key"))
+            raise SinkError(code="HR596", what=what, fix="delete all but one of them, or name another key")
         return (Held(count=rows.count(), what=f"rows of {self.name}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
@@ -285,4 +283,4 @@ class DeltaAdoption(SinkAdoption):
                 what = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
                 what += str(each.batch)
                 fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-                raise SinkError(Finding(code="HR580", what=what, fix=fix))
+                raise SinkError(code="HR580", what=what, fix=fix)

@@ -14,7 +14,7 @@ from headrace.connectors.delta.log import Add, Commit
 from headrace.connectors.delta.table import LogCutError, State
 from headrace.connectors.exactly_once.judgement import KEPT, KeptLine, plans
 from headrace.contract import SinkContext, SinkLedger
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 PREFIX = "headrace/"
 # By what name the note of a version tells which one it has brought back.
@@ -227,7 +227,7 @@ def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None
     except LogCutError as cut:
         what = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
-        raise SinkError(Finding(code="HR402", what=what, fix=fix)) from None
+        raise SinkError(code="HR402", what=what, fix=fix) from None
     strangers = _followed(strangers, commits.values(), names_of(context, txn_ids), name)
     return [add for add in state.files() if add["path"] not in strangers]
 
@@ -243,7 +243,7 @@ def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], nam
         if foreign and foreign != removed:
             what = f"version {commit.version} of {name} put rows of several writers into the same files"
             fix = "give each query a table of its own; verify can then identify its rows"
-            raise SinkError(Finding(code="HR402", what=what, fix=fix))
+            raise SinkError(code="HR402", what=what, fix=fix)
         if writers or foreign:
             strangers |= {add["path"] for add in commit.adds}
     return strangers

@@ -15,7 +15,7 @@ from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import NOTE, LogCutError, State
 from headrace.connectors.exactly_once.lake import Reached, VersionRewind
 from headrace.contract import Session, SinkContext
-from headrace.errors import Finding, NothingChanged
+from headrace.errors import NothingChanged
 from headrace.spark.jvm.hadoop_files import first_missing
 from headrace.spark.jvm.session_conf import applied
 
@@ -77,7 +77,7 @@ class DeltaRewind(OfDelta, VersionRewind[tuple[State, Progress], State]):
         except LogCutError:
             what = f"the log of {self.name} no longer has the version that it had before it went back to batch {batch}"
         if what:
-            raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+            raise NothingChanged(code="HR583", what=what, fix=fix)
         reached = ledger.progress(context, former.txn_ids)
         _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
 

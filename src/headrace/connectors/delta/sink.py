@@ -248,18 +248,18 @@ class DeltaSink(Sink):
         parts = str(self.table).removeprefix("spark_catalog.").split(".")
         if len(parts) == 2 and not spark.catalog.databaseExists(parts[0]):
             what = f"the catalog has no database '{parts[0]}' for table '{self.table}'"
-            raise SinkError(Finding(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {parts[0]}"))
+            raise SinkError(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {parts[0]}")
         found, kind = named(spark, str(self.table), SinkError)
         if found is None and kind:
             what = f"'{self.table}' is {kind} and no Delta table"
-            raise SinkError(Finding(code="HR419", what=what, fix="give the table another name"))
+            raise SinkError(code="HR419", what=what, fix="give the table another name")
         return found
 
     def _require_empty(self) -> None:
         place = None if self.path is None else local(self.path)
         if place is not None and place.exists() and (not place.is_dir() or _holds_data(place)):
             what = f"'{place}' holds files that are no Delta table"
-            raise SinkError(Finding(code="HR407", what=what, fix="write to an empty directory"))
+            raise SinkError(code="HR407", what=what, fix="write to an empty directory")
 
     def _require_ours(self, state: State, context: SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
@@ -284,7 +284,7 @@ class DeltaSink(Sink):
             what = f"{self._name} already holds rows that no query wrote"
         if what:
             fix = "write to another table, or delete the rows of this one first"
-            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(code="HR407", what=what, fix=fix)
 
     @staticmethod
     def _lines(state: State, context: SinkContext) -> list[KeptLine] | None:

@@ -28,7 +28,7 @@ from headrace.contract import (
     canonical_path,
     canonical_table,
 )
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Delta(Source):
         if not self.readable_as_batch:
             what = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
-            raise SourceError(Finding(code="HR343", what=what, fix=fix))
+            raise SourceError(code="HR343", what=what, fix=fix)
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         if self.starting_timestamp is not None:
             begin = table.version_at(self.starting_timestamp)
@@ -210,7 +210,7 @@ class Delta(Source):
             states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
         except LogCutError as cut:
             what = f"the log of {self._name} no longer has {cut}, which was read"
-            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP)) from None
+            raise SourceError(code="HR343", what=what, fix=_KEEP) from None
         files = delta_log.added(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
         return _frame(table.now(), files, batch_column)
@@ -227,7 +227,7 @@ class Delta(Source):
         missing = [version for span in spans for version in span.commits if version not in commits]
         if missing and self.fail_on_data_loss:
             what = f"the log of {self._name} no longer has version {missing[0]}, which was to be read"
-            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
+            raise SourceError(code="HR343", what=what, fix=_KEEP)
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
         files = delta_log.added(wanted, commits, states, self._rules)
@@ -317,10 +317,10 @@ class Delta(Source):
         if found is None:
             what = f"{self._name} does not exist" if not kind else f"'{self.table}' is {kind} and no Delta table"
             fix = "create it, or correct its name; a query that writes it must have started before"
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         if not found.now().schema.fields:
             what, fix = f"{self._name} has no columns yet", "write into it first, or create it with its columns"
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         return found
 
     def _require_files(self, location: str, files: list[Add]) -> None:
@@ -331,7 +331,7 @@ class Delta(Source):
         if gone:
             what = f"{len(gone)} of {len(files)} files of {self._name} that were read are no longer there: "
             what += file_names(gone)
-            raise SourceError(Finding(code="HR343", what=what, fix=_KEEP))
+            raise SourceError(code="HR343", what=what, fix=_KEEP)
 
 
 _KEEP = (

@@ -217,7 +217,7 @@ class BatchWriter(Writer, Generic[Rows]):
         if standing.newer:
             what = f"a newer driver runs query '{context.query}' ({standing.newer}); this one writes nothing more"
             fix = "let only one driver run the query; this one has stopped"
-            raise Fenced(Finding(code="HR409", what=what, fix=fix))
+            raise Fenced(code="HR409", what=what, fix=fix)
         if work.entry is None:
             planned = planned_batch(Checkpoint(context.checkpoint), batch)
             line = KeptLine.of(context, batch, planned)

@@ -149,10 +149,10 @@ def require_own_generation(place: str, context: SinkContext, found: int, *, kind
             f"{context.generation}: it is a copy from before a reset or a rebuild"
         )
         fix = "put the storage of after that back; or restore the sink too, from a copy of the storage's time"
-        raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
+        raise CheckpointError(code="HR410", what=what, fix=fix)
     if found < context.generation:
         what = f"{place} still holds the result of generation {found} of '{context.query}'"
-        raise SinkError(Finding(code="HR407", what=what, fix=f"write to another {kind}, or drop this one"))
+        raise SinkError(code="HR407", what=what, fix=f"write to another {kind}, or drop this one")
 
 
 def require_fit(
@@ -183,7 +183,7 @@ def require_fit(
                     f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
                 )
                 fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
-                raise CheckpointBehind(Finding(code="HR410", what=what, fix=fix))
+                raise CheckpointBehind(code="HR410", what=what, fix=fix)
         case _:
             raise CheckpointError(_finding(judgement, context, table, lines, here, kept))
 

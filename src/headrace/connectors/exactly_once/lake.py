@@ -26,14 +26,14 @@ def among_writers(name: str, change: Callable[[], Changed], *, then: str = "give
 def no_result(name: str, context: SinkContext) -> SinkError:
     """That a table has no batch of the generation."""
     what = f"{name} holds no result of generation {context.generation} of query '{context.query}'"
-    return SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+    return SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
 
 
 def not_there(name: str, context: SinkContext) -> SinkError:
     """That the table of an adopted query is not there."""
     what = f"{name} is not there, which holds what query '{context.query}' has written"
     fix = "name the table that the former job writes to, or put it back"
-    return SinkError(Finding(code="HR596", what=what, fix=fix))
+    return SinkError(code="HR596", what=what, fix=fix)
 
 
 def name_beside(table: str) -> str:
@@ -161,7 +161,7 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
                 fix = "" if reached.earliest is None else f"go back to batch {reached.earliest} at most; or "
                 fix += f"recompute the result: headrace rebuild {context.query}"
                 what = f"{self.name} cannot go back to batch {batch}: {reached.why}"
-                raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
+                raise NothingChanged(code="HR580", what=what, fix=fix)
             self.restore(known, reached.version, context, batch)
 
         with self.asking():
@@ -175,7 +175,7 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
             if self.last(known) != batch:
                 what = f"{self.name} has batches of query '{context.query}' after batch {batch} again"
                 fix = "go back to that batch once more, or keep them"
-                raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+                raise NothingChanged(code="HR583", what=what, fix=fix)
             self.bring_back(known, context, batch)
 
         with self.asking():

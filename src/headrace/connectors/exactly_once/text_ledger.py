@@ -59,7 +59,7 @@ class TextLedger:
         require_lines_fit(context, table, lines, begun=found is not None, kind=kind)
         if found is not None and json.loads(found.result) != json.loads(result):
             what = f"{kind} '{table}' was made for a result with other columns"
-            raise SinkError(Finding(code="HR406", what=what, fix=f"change the query back, or write to another {kind}"))
+            raise SinkError(code="HR406", what=what, fix=f"change the query back, or write to another {kind}")
         return cls(
             query=context.query,
             generation=context.generation,
@@ -81,7 +81,7 @@ class TextLedger:
                 require_own_generation(f"{kind} '{table}'", context, found.generation, kind=kind)
             what = f"{kind} '{table}' holds the result of query '{found.query}', generation {found.generation}"
             what += "" if found.application == context.application else ", of another project"
-            raise SinkError(Finding(code="HR407", what=what, fix=f"write to another {kind}, or drop this one"))
+            raise SinkError(code="HR407", what=what, fix=f"write to another {kind}, or drop this one")
         return found
 
     @staticmethod

@@ -21,7 +21,7 @@ from headrace.checkpoint.read_files import READ_FILES, ReadFile, ReadFiles
 from headrace.connectors.files.columns import FileColumns, incompatibilities, plain, struct, unreadable
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 from headrace.spark.jvm.gateway import gateway_of, java_session
 from headrace.storage.location import place
 from headrace.storage.private import writing_to
@@ -85,7 +85,7 @@ class _Check:
             _read_once(relation.location())
             batch = _Batch(relation.location())
             for problem in self.problems(batch, relation, required):
-                raise SourceError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+                raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
             read.update((file_paths.local(path), file) for path, file in batch.files.items())
         if read:
             self._keep(read)
@@ -219,7 +219,7 @@ def _read_once(location: Any) -> None:
     if location.rootPaths().size() != distinct.size():
         what = "a name of a file in the batch holds one of {}[]*? or a backslash, and Spark would read files twice"
         fix = "set max_files_per_trigger to 1, and start again"
-        raise SourceError(Finding(code="HR304", what=what, fix=fix))
+        raise SourceError(code="HR304", what=what, fix=fix)
 
 
 def _with_colon(file: str) -> OptionError:

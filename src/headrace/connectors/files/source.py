@@ -27,7 +27,7 @@ from headrace.contract import (
     bad_rows_metric,
     canonical_path,
 )
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 from headrace.storage.location import is_known
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class Files(FilesOptions, Source):
             except AnalysisException as error:
                 what = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceError(Finding(code="HR332", what=what, fix=fix)) from error
+                raise SourceError(code="HR332", what=what, fix=fix) from error
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema
@@ -379,11 +379,11 @@ class Files(FilesOptions, Source):
         if file_paths.is_local(self.path) and (named := file_paths.taken_for_pattern(self.path)):
             what = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
             fix = "give that directory a name without the characters * ? [ ] { }"
-            raise SourceError(Finding(code="HR332", what=what, fix=fix))
+            raise SourceError(code="HR332", what=what, fix=fix)
         if not file_paths.is_local(self.path) or file_paths.is_glob(self.path):
             return
         place = file_paths.local(self.path)
         if not os.path.isdir(place):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceError(Finding(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix))
+            raise SourceError(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix)

@@ -18,7 +18,7 @@ from headrace.contract import (
     SinkFacts,
     Writer,
 )
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 from headrace.spark.messages.refusals import first_line
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Foreach(Sink):
             what += "cannot be sent to the workers"
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
             raise SinkError(
-                Finding(code="HR416", what=f"{what}: {first_line(error) or type(error).__name__}", fix=fix)
+                code="HR416", what=f"{what}: {first_line(error) or type(error).__name__}", fix=fix
             ) from error
         return ForeachWriter(receiver)
 

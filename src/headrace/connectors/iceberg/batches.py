@@ -13,7 +13,7 @@ from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
 from headrace.connectors.iceberg.ledger import TableLedger, committing
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext
-from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.errors import HeadraceError, SinkError
 from headrace.spark.messages.refusals import is_from_spark
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Writing:
             if given.null_count and not column.nullable:
                 what = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
                 fix = "filter such rows out or give them a value, or let the table's column be optional"
-                raise SinkError(Finding(code="HR440", what=what, fix=fix))
+                raise SinkError(code="HR440", what=what, fix=fix)
             columns.append(given.cast(column.type))
         return pa.Table.from_arrays(columns, schema=wanted)
 
@@ -107,7 +107,7 @@ class IcebergStore(BatchStore[Written]):
         if self._ledger is None:
             what = f"{self.place} no longer holds the result of query '{self.context.query}'"
             fix = "put the table back, or reset the query (headrace reset QUERY)"
-            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(code="HR407", what=what, fix=fix)
         self._standing = self._ledger.standing(batch, self.epoch)
         return self._standing
 
@@ -125,7 +125,7 @@ class IcebergStore(BatchStore[Written]):
         table, ledger = self._known_table, self._ledger
         if _form(table) != rows.form:
             what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-            raise SinkError(Finding(code="HR441", what=what, fix="start again: the batch is rewritten"))
+            raise SinkError(code="HR441", what=what, fix="start again: the batch is rewritten")
         admitted = admit(self._standing)
         if admitted is None or ledger is None:
             return
@@ -148,7 +148,7 @@ class IcebergStore(BatchStore[Written]):
         if isinstance(error, Conflict):
             what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
-            return SinkError(Finding(code="HR441", what=what, fix=fix))
+            return SinkError(code="HR441", what=what, fix=fix)
         if is_from_spark(error) or type(error).__module__.startswith("headrace."):
             return error  # What Spark says is read where the query's end is reported.
         return self.place.explained(error)

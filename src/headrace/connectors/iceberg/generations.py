@@ -27,7 +27,7 @@ from headrace.connectors.iceberg.files import live_entries
 from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, committing, enter, own_table, rows_of
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
-from headrace.errors import Finding, NothingChanged, SinkError
+from headrace.errors import NothingChanged, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -85,7 +85,7 @@ class IcebergReset(SinkReset):
                 if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows:
                     what = f"{place} has rows again, so that the former ones cannot be brought back"
                     fix = "look whose they are; drop the table if nobody needs it, and give the command again"
-                    raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+                    raise NothingChanged(code="HR583", what=what, fix=fix)
                 catalog.drop_table(place.table)
             catalog.rename_table(kept, place.table)
 
@@ -110,7 +110,7 @@ class IcebergSwap(SinkSwap):
             if not is_own and place.find() is not None and place.connect().table_exists(name_beside(place.table)):
                 what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
                 fix = "look whose it is; or write to another table"
-                raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
+                raise NothingChanged(code="HR587", what=what, fix=fix)
             self._renames(context).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
@@ -169,12 +169,12 @@ class IcebergRename(SinkRename):
             if own_table(old, context) is None:
                 if there is None:
                     what = f"neither {place} nor '{former}', from which it is renamed, is the query's"
-                    raise NothingChanged(Finding(code="HR549", what=what, fix="restore the table, or correct its name"))
+                    raise NothingChanged(code="HR549", what=what, fix="restore the table, or correct its name")
                 return
             if there is not None:
                 what = f"{old} cannot be renamed to '{place.table}', which is there as well"
                 fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
-                raise NothingChanged(Finding(code="HR549", what=what, fix=fix))
+                raise NothingChanged(code="HR549", what=what, fix=fix)
             catalog, namespace = place.connect(), place.table.rpartition(".")[0]
             if not catalog.namespace_exists(namespace):
                 catalog.create_namespace(namespace)
@@ -227,7 +227,7 @@ class IcebergAdoption(SinkAdoption):
             return
         what = f"{self.place} has batches of generation {ledger.generation} of query '{ledger.query}' already, up to "
         fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-        raise SinkError(Finding(code="HR580", what=f"{what}{ledger.batch}", fix=fix))
+        raise SinkError(code="HR580", what=f"{what}{ledger.batch}", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +291,7 @@ class IcebergRewind(VersionRewind[Own, Any]):
         if former is None:
             what = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
             fix = "run the query: it reads the removed batches again"
-            raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+            raise NothingChanged(code="HR583", what=what, fix=fix)
         # The query may have another name since.
         ledger = replace(TableLedger.loads(facts["ledger"]), query=context.query)
         _commit(table, ledger.fenced(), {_rewound(context): ""}, former)

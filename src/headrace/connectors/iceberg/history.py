@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.connectors.iceberg.files import added_files, live_files
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -159,7 +159,7 @@ class SnapshotHistory:
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
-            raise SourceError(Finding(code="HR343", what=what, fix=fix))
+            raise SourceError(code="HR343", what=what, fix=fix)
 
     def _files_of(self, snapshot: Snapshot | None, offset: SnapshotOffset) -> list[FileScanTask]:
         """The files that a stream with the beginning of `offset` is given of one snapshot."""
@@ -182,7 +182,7 @@ class SnapshotHistory:
             # This is how pyiceberg says that it does not know a kind of delete file.
             what = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {error}"
             fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
-            raise SourceError(Finding(code="HR355", what=what, fix=fix)) from None
+            raise SourceError(code="HR355", what=what, fix=fix) from None
 
     def _from(self, start: SnapshotOffset, until: int | None) -> Iterator[Any]:
         """The snapshots of the way from `start` to the snapshot `until`, both included, oldest first.
@@ -201,7 +201,7 @@ class SnapshotHistory:
                 raise self._expired(start.snapshot)
             what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
             fix = "undo that, or reset the query (headrace reset QUERY)"
-            raise SourceError(Finding(code="HR343", what=what, fix=fix))
+            raise SourceError(code="HR343", what=what, fix=fix)
         if at is None and way and not _is_first(way[-1]):
             raise self._expired(None)
         way.append(None if at is None else self._snapshot(at))
@@ -218,7 +218,7 @@ class SnapshotHistory:
     def _expired(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"
         what = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
-        return SourceError(Finding(code="HR343", what=what, fix=BEGIN_ANEW))
+        return SourceError(code="HR343", what=what, fix=BEGIN_ANEW)
 
     def _known(self, number: int) -> Snapshot:
         """A snapshot that the user named."""
@@ -228,7 +228,7 @@ class SnapshotHistory:
             at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
         if at is None:
             what = f"{self.name} has no snapshot {number} in the history of its present state"
-            raise SourceError(Finding(code="HR343", what=what, fix="give starting_snapshot another, or leave it out"))
+            raise SourceError(code="HR343", what=what, fix="give starting_snapshot another, or leave it out")
         return at
 
     def _before(self, timestamp: int) -> int | None:
@@ -241,7 +241,7 @@ class SnapshotHistory:
             if older is None and not _is_first(at):
                 what = f"{self.name} keeps no history before {at.timestamp_ms}, which is after starting_timestamp"
                 fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
-                raise SourceError(Finding(code="HR343", what=what, fix=fix))
+                raise SourceError(code="HR343", what=what, fix=fix)
             at = older
         return None if at is None else at.snapshot_id
 
@@ -254,7 +254,7 @@ class SnapshotHistory:
         what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
         way = f"set skip_{operation}_snapshots to continue without what it did"
         fix = f"reset the query (headrace reset QUERY), or {way}"
-        raise SourceError(Finding(code="HR344", what=what, fix=fix))
+        raise SourceError(code="HR344", what=what, fix=fix)
 
 
 def _is_first(snapshot: Any) -> bool:

@@ -13,7 +13,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Conflict, KeptLine, TextLedger, plans, require_own_generation
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import SinkContext, SinkLedger
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -175,7 +175,7 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
         if ledger.batch >= 0 or ledger.generation > context.generation:
             require_own_generation(name, context, ledger.generation)
         return
-    raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+    raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
 
 
 def _is_empty(table: Table) -> bool:

@@ -10,7 +10,7 @@ from headrace.connectors.iceberg.files import UnreadableError, frame, spark_sche
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency, unreachable_warehouse
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -164,4 +164,4 @@ class Iceberg(Source):
             return spark_schema(table)
         except UnreadableError as error:
             fix = "change the column's type, or write what the query needs into another table"
-            raise SourceError(Finding(code="HR355", what=f"{self._place}: {error}", fix=fix)) from None
+            raise SourceError(code="HR355", what=f"{self._place}: {error}", fix=fix) from None

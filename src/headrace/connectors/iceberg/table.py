@@ -147,7 +147,7 @@ class TableRef:
         said = self.masked(first_line(error) or "no reason was given")
         if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
             problem = _lacking(said)
-            return PlatformError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+            return PlatformError(code=problem.code, what=problem.what, fix=problem.fix)
         if "libhdfs" in said or "libjvm" in said:
             problem = _by_libhdfs(str(self))
             return self.error(Finding(code=problem.code, what=problem.what, fix=problem.fix))

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.contract import OptionError, SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -119,7 +119,7 @@ def explained(error: Exception, place: str, what: str) -> Exception:
         return error
     if found.name() in ("_INVALID_ARG", "_CONFLICT"):
         fix = "correct the options, which Kafka's C client reads here: its names go into producer"
-        return SinkError(Finding(code="HR113", what=f"Kafka's client refuses an option: {found.str()}", fix=fix))
+        return SinkError(code="HR113", what=f"Kafka's client refuses an option: {found.str()}", fix=fix)
     reason = found.str().rstrip(".")
     fix = "start the broker, or correct bootstrap_servers; then start again: the run resumes with this batch"
     if "AUTHORIZATION" in found.name():
@@ -128,7 +128,7 @@ def explained(error: Exception, place: str, what: str) -> Exception:
         fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
     elif found.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         fix = "create the topic, or correct the name and the partition that the row gives"
-    return SinkError(Finding(code="HR434", what=f"{what} at {place}: {reason}", fix=fix))
+    return SinkError(code="HR434", what=f"{what} at {place}: {reason}", fix=fix)
 
 
 def as_messages(frame: DataFrame, value: Literal["raw", "json"], key: Sequence[str]) -> DataFrame:

@@ -202,7 +202,7 @@ class KafkaSink(Sink):
             return topic_ledger.read_back(self.target, spark, context)
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
-        raise SinkError(Finding(code="HR402", what=what, fix=fix))
+        raise SinkError(code="HR402", what=what, fix=fix)
 
     @property
     def ledger(self) -> KafkaLedger | None:

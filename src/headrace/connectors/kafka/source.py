@@ -22,7 +22,7 @@ from headrace.contract import (
     bad_rows_metric,
     canonical_servers,
 )
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,7 +204,7 @@ class Kafka(KafkaOptions, Source):
             gone = kafka_prefix.first_gone(ranges, broker.earliest(ranges))
         if gone is not None:
             fix = "verify while the topic still keeps what was read, or let it keep messages longer"
-            raise SourceError(Finding(code="HR343", what=f"messages of {gone}", fix=fix))
+            raise SourceError(code="HR343", what=f"messages of {gone}", fix=fix)
         first = {place: spans[0].start for place, spans in ranges.items()}
         last = {place: spans[-1].end for place, spans in ranges.items()}
         frame = reader.options(**kafka_prefix.span_options(first, last)).load()
@@ -228,5 +228,5 @@ class Kafka(KafkaOptions, Source):
             return self.schema
         text = avro_text(self.schema)
         if isinstance(text, OptionError):
-            raise SourceError(Finding(code=text.code, what=text.what, fix=text.fix))
+            raise SourceError(code=text.code, what=text.what, fix=text.fix)
         return text

@@ -17,7 +17,7 @@ from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
 from headrace.contract import SinkContext, SinkLedger, Snapshot
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +135,7 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
         if time.monotonic() > limit:
             what = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
             fix = "stop the program that holds it, or wait until the broker aborts it; then start again"
-            raise SinkError(Finding(code="HR434", what=what, fix=fix))
+            raise SinkError(code="HR434", what=what, fix=fix)
     return found
 
 
@@ -226,7 +226,7 @@ def require_ledger(target: TopicTarget) -> None:
     kept = admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
     if kept["cleanup.policy"].value != "compact":
         what = f"the ledger topic '{topic}' has cleanup.policy {kept['cleanup.policy'].value}: it would lose its lines"
-        raise SinkError(Finding(code="HR434", what=what, fix=f"set cleanup.policy of '{topic}' to compact"))
+        raise SinkError(code="HR434", what=what, fix=f"set cleanup.policy of '{topic}' to compact")
 
 
 def _rows(places: Ends) -> list[list[Any]]:
@@ -290,7 +290,7 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
         if earliest.get(place, 0) > first:
             what = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
             fix = "let the topic keep what is to be verified (retention.ms, retention.bytes)"
-            raise SinkError(Finding(code="HR402", what=what, fix=fix))
+            raise SinkError(code="HR402", what=what, fix=fix)
     if not found.ends:
         rows = spark.createDataFrame([], found.ledger.schema)
         return Snapshot(rows=rows, batch=found.ledger.last, key=target.key)
@@ -327,5 +327,5 @@ def _await_markers(target: TopicTarget, wanted: Ends) -> None:
             if time.monotonic() > limit:
                 what = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
                 fix = "stop the program that holds it, or wait until the broker aborts it; then verify again"
-                raise SinkError(Finding(code="HR402", what=what, fix=fix))
+                raise SinkError(code="HR402", what=what, fix=fix)
             time.sleep(0.1)

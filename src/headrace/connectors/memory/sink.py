@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.checkpoint import Checkpoint
 from headrace.contract import OptionError, OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,13 +44,13 @@ class Memory(Sink):
         if context.mode == "append" and Checkpoint(context.checkpoint).last_batch is not None:
             what = f"query '{context.query}' has run before, and the rows that its memory sink held are gone"
             fix = f"delete the checkpoint '{context.checkpoint}' to begin again, or use mode complete or a durable sink"
-            raise SinkError(Finding(code="HR403", what=what, fix=fix))
+            raise SinkError(code="HR403", what=what, fix=fix)
         return MemoryWriter(context.query)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         if not spark.catalog.tableExists(context.query):
             what = f"this session holds no table '{context.query}': a memory sink lives in the session that filled it"
-            raise SinkError(Finding(code="HR402", what=what, fix="read it in the session that runs the query"))
+            raise SinkError(code="HR402", what=what, fix="read it in the session that runs the query")
         return Snapshot(rows=spark.table(f"`{context.query}`"), batch=None)
 
 

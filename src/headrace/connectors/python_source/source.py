@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.contract import Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 from headrace.spark import ddl
 from headrace.spark.messages.refusals import first_sentence
 
@@ -100,7 +100,7 @@ class Python(Source):
         if prefix.batches and not self.replayable:
             what = f"the source class {self.source.__name__} does not claim to give the same rows again"
             fix = "set replayable, if the rows between two offsets are always the same"
-            raise SourceError(Finding(code="HR323", what=what, fix=fix))
+            raise SourceError(code="HR323", what=what, fix=fix)
         schema = self.stream(spark, "shape").schema
         spans = [
             (batch.start, batch.end, batch.batch) for batch in prefix.batches if batch.end not in (None, batch.start)
@@ -117,7 +117,7 @@ class Python(Source):
 
     def _fault(self, said: str) -> SourceError:
         what = f"the source class {self.source.__name__} cannot be used: {said}"
-        return SourceError(Finding(code="HR323", what=what, fix="correct the class; it is run when the query is built"))
+        return SourceError(code="HR323", what=what, fix="correct the class; it is run when the query is built")
 
 
 class _Reading:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,11 +99,9 @@ class Rate(Source):
             return int(json.loads(prefix.log[0][0]))
         except (KeyError, IndexError, ValueError) as error:
             raise SourceError(
-                Finding(
-                    code="HR509",
-                    what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
-                    fix="restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)",
-                )
+                code="HR509",
+                what="the rate source's log, which holds the time of its creation, is missing or cannot be read",
+                fix="restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)",
             ) from error
 
     def _value_at(self, second: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.contract import Failure, Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_server
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 from headrace.spark.stream.work import thread_names
 from headrace.units import is_host
 
@@ -66,7 +66,7 @@ class Socket(Source):
             columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
             return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
         what = f"what {self.host}:{self.port} has sent cannot be read again"
-        raise SourceError(Finding(code="HR331", what=what, fix="read from a source that keeps its rows, such as files"))
+        raise SourceError(code="HR331", what=what, fix="read from a source that keeps its rows, such as files")
 
     @property
     def readable_as_batch(self) -> bool:
@@ -105,7 +105,7 @@ class Socket(Source):
     def _unreachable(self, reason: str) -> SourceError:
         what = f"no server can be reached at {self.host}:{self.port}: {reason}"
         fix = f"start the server first, for example: nc -lk {self.port}; or correct host and port"
-        return SourceError(Finding(code="HR331", what=what, fix=fix))
+        return SourceError(code="HR331", what=what, fix=fix)
 
 
 def _is_free(family: int, address: tuple[object, ...]) -> bool:

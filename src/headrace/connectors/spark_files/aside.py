@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
 from headrace.contract import Held, KeptResult, OutputMode, Session, SinkContext, SinkRewind
-from headrace.errors import CheckpointError, Finding, NothingChanged
+from headrace.errors import CheckpointError, NothingChanged
 from headrace.storage.durable import exchange, replace_file, sync_directory
 
 # What is added to the name of a directory or a table for the place of a rebuild.
@@ -58,7 +58,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
     if held(directory):
         what = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
-        raise NothingChanged(Finding(code="HR583", what=what, fix=fix))
+        raise NothingChanged(code="HR583", what=what, fix=fix)
     with moving(directory):
         if directory.exists():
             shutil.rmtree(directory)
@@ -145,7 +145,7 @@ def require_local(path: str) -> None:
     if "://" in path and not path.startswith("file:"):
         what = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
-        raise NothingChanged(Finding(code="HR587", what=what, fix=fix))
+        raise NothingChanged(code="HR587", what=what, fix=fix)
 
 
 def _rename(old: Path, new: Path) -> None:
@@ -165,7 +165,7 @@ def moving(directory: Path) -> Iterator[None]:
     except OSError as error:
         what = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
-        raise NothingChanged(Finding(code="HR587", what=what, fix=fix)) from error
+        raise NothingChanged(code="HR587", what=what, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class FilesRewind(SinkRewind):
             return
         if files.last is not None and _came_again(kept, files.last):
             what = f"'{directory}' has files of batches after {batch} again"
-            raise NothingChanged(Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them"))
+            raise NothingChanged(code="HR583", what=what, fix="go back to that batch once more, or keep them")
         with moving(directory):
             for place in record["files"]:
                 _move(kept / place, directory / place)
@@ -320,7 +320,7 @@ def _require_reached(files: WrittenFiles, batch: int, context: SinkContext) -> N
         what = f"Spark's log in '{files.directory}' no longer says what was there after batch {batch}"
         fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
         fix += context.query
-        raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
+        raise NothingChanged(code="HR580", what=what, fix=fix)
 
 
 def _move(file: Path, place: Path) -> None:

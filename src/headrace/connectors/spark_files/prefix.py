@@ -15,7 +15,7 @@ from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.read_files import ReadFile
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError, SourcePrefix
-from headrace.errors import Finding, SourceError
+from headrace.errors import SourceError
 from headrace.spark.jvm.hadoop_files import literal
 from headrace.storage.durable import files_below
 from headrace.storage.location import is_known, place
@@ -158,7 +158,7 @@ def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
             if log not in by_log:
                 what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)"
-                raise SourceError(Finding(code="HR509", what=what, fix=fix))
+                raise SourceError(code="HR509", what=what, fix=fix)
             taken.extend((entry, batch.batch) for entry in by_log[log])
     return taken
 
@@ -184,7 +184,7 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
     if gone:
         what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named(gone)}"
         fix = "put them back; without them the prefix cannot be read again"
-        raise SourceError(Finding(code="HR303", what=what, fix=fix))
+        raise SourceError(code="HR303", what=what, fix=fix)
     moved_base = base if moved_to is None else moved_to + _inside(file_paths.local(base))
     return [group for group in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if group.files]
 

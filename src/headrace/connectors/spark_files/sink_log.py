@@ -12,7 +12,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
 from headrace.connectors.spark_files import formats as file_form
 from headrace.contract import OptionError, SinkContext, Snapshot, Writer
-from headrace.errors import CheckpointError, Finding, SinkError
+from headrace.errors import CheckpointError, SinkError
 from headrace.spark.jvm.hadoop_files import enter_empty
 from headrace.storage.durable import replace_file, sync_directory, sync_file
 from headrace.storage.location import is_known, place, scheme_of
@@ -95,7 +95,7 @@ class CommittedFiles:
         Raises SinkError where the log cannot be read.
         """
         if problem := self.unreadable():
-            raise SinkError(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+            raise SinkError(code=problem.code, what=problem.what, fix=problem.fix)
         # A driver may run meanwhile, which enters a batch here before it commits it, and after it has planned it.
         committed = {int(file.name) for file in context.checkpoint.glob("commits/[0-9]*") if file.name.isdigit()}
         written = self.last_batch
@@ -106,7 +106,7 @@ class CommittedFiles:
                 f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
             )
             fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
-            raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
+            raise CheckpointError(code="HR410", what=what, fix=fix)
         self._require_committed(context, written, committed)
 
     def _require_committed(self, context: SinkContext, written: int | None, committed: Set[int]) -> None:
@@ -124,7 +124,7 @@ class CommittedFiles:
         )
         fix = "name the former directory or table again, or restore its files and their _spark_metadata; or reset "
         fix += "the query (headrace reset QUERY)"
-        raise CheckpointError(Finding(code="HR410", what=what, fix=fix))
+        raise CheckpointError(code="HR410", what=what, fix=fix)
 
     def snapshot(self, spark: SparkSession, context: SinkContext, partition_by: Sequence[str]) -> Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""
@@ -137,7 +137,7 @@ class CommittedFiles:
             batch = self.last_batch
             if batch is None:
                 what = f"nothing has been written to '{self.path}' yet"
-                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+                raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
             # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
             ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
@@ -152,7 +152,7 @@ class CommittedFiles:
             replace_file(home / SCHEMA_FILE, schema)
         except OSError as error:
             what = f"'{self.path}' cannot be written: {error.strerror}"
-            raise SinkError(Finding(code="HR405", what=what, fix="make the directory writable")) from error
+            raise SinkError(code="HR405", what=what, fix="make the directory writable") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,10 +78,10 @@ class DatabaseAnswers(OfTable, SinkAnswers):
             begins = comment.end()
         if not _READS.match(wanted, begins):
             what = "only a statement that reads is taken: it begins with SELECT, WITH, VALUES or TABLE"
-            raise SinkError(Finding(code="HR889", what=what, fix=fix))
+            raise SinkError(code="HR889", what=what, fix=fix)
         if outside := _REACHES_OUT.search(wanted):
             what = f"only a statement that reads the database's tables is taken, and it has '{outside[0]}'"
-            raise SinkError(Finding(code="HR889", what=what, fix=fix))
+            raise SinkError(code="HR889", what=what, fix=fix)
         dialect = self.dialect_to_ask()
         return _answer(_Question(dialect=dialect, statement=wanted, limit=limit, seconds=seconds, by_a_person=True))
 
@@ -186,7 +186,7 @@ def _rows(question: _Question) -> Rows:
         if question.by_a_person and (rights := dialect.rights_beside_reading(connection)):
             what = f"questions are not answered, since the user of the url {rights}"
             fix = "give the sink ask_url: the url of a user that may only read"
-            raise SinkError(Finding(code="HR895", what=what, fix=fix))
+            raise SinkError(code="HR895", what=what, fix=fix)
         signal.setitimer(signal.ITIMER_REAL, question.seconds + 1)
         until = time.monotonic() + question.seconds
         found = dialect.answer(connection, question.statement, question.limit + 1, question.seconds)
@@ -214,7 +214,7 @@ def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
         connection = dialect.connect_to_read()
     except dialect.errors as error:
         problem = dialect.explain(error)
-        raise SinkError(Finding(code=problem.code, what=problem.what, fix=problem.fix)) from None
+        raise SinkError(code=problem.code, what=problem.what, fix=problem.fix) from None
     with closing(connection):
         try:
             yield connection
@@ -228,19 +228,19 @@ def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
             if re.search("out of memory|cannot allocate memory", said, re.IGNORECASE):
                 raise _too_large() from None
             fix = "correct the statement, or grant the user of the url what it asks for"
-            raise SinkError(Finding(code="HR889", what=f"{dialect.name} refused it: {said}", fix=fix)) from None
+            raise SinkError(code="HR889", what=f"{dialect.name} refused it: {said}", fix=fix) from None
 
 
 _LESS = "ask for less, or by a column that has an index"
 
 
 def _too_long(seconds: float) -> SinkError:
-    return _OutOfTime(Finding(code="HR888", what=f"the answer took longer than {seconds:g} seconds", fix=_LESS))
+    return _OutOfTime(code="HR888", what=f"the answer took longer than {seconds:g} seconds", fix=_LESS)
 
 
 def _too_large() -> SinkError:
     what = f"a row of the answer takes more than the {MEMORY_BYTES // 1_000_000} MB of memory that there are for it"
-    return SinkError(Finding(code="HR888", what=what, fix=_LESS))
+    return SinkError(code="HR888", what=what, fix=_LESS)
 
 
 def _quoted(dialect: Dialect, name: str) -> str:

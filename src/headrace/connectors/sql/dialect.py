@@ -12,7 +12,7 @@ from headrace.connectors.exactly_once import RowsLost
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.types import Forms, ResultColumn
 from headrace.contract import OptionError
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -380,4 +380,4 @@ def explained(
     problem = dialect.explain(error)
     if transaction is not None and transaction.is_in_doubt:
         what = f"it is not known whether {done}"
-    return SinkError(Finding(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix))
+    return SinkError(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix)

@@ -16,7 +16,7 @@ from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transa
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE, TABLES
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
-from headrace.errors import Finding, NothingChanged
+from headrace.errors import NothingChanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +105,9 @@ def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
     mine = owner is None or (owner.application, owner.query) == (context.application, context.query)
     if not mine or list(rows_of(connection, f"SELECT 1 FROM {table} LIMIT 1")):
         raise NothingChanged(
-            Finding(
-                code="HR583",
-                what=f"table '{ledger.table}' holds rows again, so that the former one cannot be brought back",
-                fix="look whose they are; drop the table if nobody needs it, and give the command again",
-            )
+            code="HR583",
+            what=f"table '{ledger.table}' holds rows again, so that the former one cannot be brought back",
+            fix="look whose they are; drop the table if nobody needs it, and give the command again",
         )
     run(connection, f"DROP TABLE {table}")
 
@@ -227,9 +225,7 @@ def _require_own(ledger: Ledger, name: str) -> None:
     if owner is None or not owner.is_of(ledger.context):
         what = f"table '{ledger.table}' is not that of generation {ledger.context.generation} of query "
         what += f"'{ledger.context.query}', and would be taken from its owner"
-        raise NothingChanged(
-            Finding(code="HR587", what=what, fix="look whose it is; or let the query write to another one")
-        )
+        raise NothingChanged(code="HR587", what=what, fix="look whose it is; or let the query write to another one")
 
 
 def _renamed(ledger: Ledger, names: list[tuple[str, str]]) -> None:
@@ -242,7 +238,7 @@ def _renamed(ledger: Ledger, names: list[tuple[str, str]]) -> None:
             raise
         what = f"the results of query '{ledger.context.query}' cannot be exchanged: {dialect.explain(error).what}"
         fix = "let that transaction end, or end it; then give the command again: nothing was changed"
-        raise NothingChanged(Finding(code="HR587", what=what, fix=fix)) from error
+        raise NothingChanged(code="HR587", what=what, fix=fix) from error
     if not dialect.transactional_ddl:
         # The database has committed by itself; what follows is one step again.
         run(ledger.connection, dialect.begin_write)

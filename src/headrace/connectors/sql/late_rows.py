@@ -17,7 +17,7 @@ from headrace.connectors.sql.staging import Content, RowError, Stage, staging_pr
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
 from headrace.connectors.sql.types import flat, rows
 from headrace.contract import Correction, SinkContext, SinkLateRows
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,4 +153,4 @@ def _what(context: SinkContext, done: str) -> str:
 
 
 def _fault(context: SinkContext, code: str, what: str, fix: str) -> SinkError:
-    return SinkError(Finding(code=code, what=f"{_what(context, 'not brought back')}: {what}", fix=fix))
+    return SinkError(code=code, what=f"{_what(context, 'not brought back')}: {what}", fix=fix)

@@ -20,7 +20,7 @@ from headrace.connectors.sql.limits import (
     digits_limit,
 )
 from headrace.connectors.sql.types import Kind, ResultColumn
-from headrace.errors import Finding, NothingChanged
+from headrace.errors import NothingChanged
 
 # The types that keep every value of a kind, or every value within the column's limit.
 _FITS: dict[Kind, tuple[str, ...]] = {
@@ -233,9 +233,7 @@ class Readers:
         for view, definition, kind, options in rows_of(connection, _VIEWS, (quoted,)):
             if kind != "v":
                 what = f"the materialized view {view} reads table {quoted}, and would keep reading the former result"
-                raise NothingChanged(
-                    Finding(code="HR587", what=what, fix="drop it, and create it again after the swap")
-                )
+                raise NothingChanged(code="HR587", what=what, fix="drop it, and create it again after the swap")
             given = f" WITH ({options})" if options else ""
             statements.append(f"CREATE OR REPLACE VIEW {view}{given} AS {definition}")
         for grantee, right, passed_on in rows_of(connection, _RIGHTS, (quoted,)):

@@ -184,7 +184,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
             if owner is None or not owner.is_of(context):
                 what = f"table '{name}' holds no result of generation {context.generation} of query '{context.query}'"
-                raise SinkError(Finding(code="HR402", what=what, fix=f"run query '{context.query}' first"))
+                raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
             schema = StructType.fromJson(json.loads(owner.schema))
             known, _ = columns(schema)
             shown = ", ".join(dialect.readable(column) for column in known)

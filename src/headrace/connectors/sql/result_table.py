@@ -168,7 +168,7 @@ class ResultTable:
                 f"table '{self.name}' lies in schema '{elsewhere}', which is not the first of this user's search path"
             )
             fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
-            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(code="HR407", what=what, fix=fix)
 
     def require_ours(
         self, connection: Connection, dialect: Dialect, context: SinkContext, owner: Owner | None, elsewhere: str
@@ -183,7 +183,7 @@ class ResultTable:
                 f"table '{self.name}' belongs to query '{owner.query}' of {project} (application {owner.application})"
             )
             fix = "write to another table; or drop this one, if nothing runs that query any more"
-            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(code="HR407", what=what, fix=fix)
         if owner is not None and owner.query == context.query and owner.generation > context.generation:
             # An empty one too: what it held was set aside, and this generation would go on without it.
             require_own_generation(f"table '{self.name}'", context, owner.generation)
@@ -197,7 +197,7 @@ class ResultTable:
             what = f"table '{self.name}' still holds the result of generation {owner.generation} of '{context.query}'"
         else:
             what = f"table '{self.name}' already holds the result of query '{owner.query}'"
-        raise SinkError(Finding(code="HR407", what=what, fix="write to another table, or drop this one"))
+        raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
 
 
 def require_columns(names: Sequence[str], key: Sequence[str]) -> Iterator[str]:

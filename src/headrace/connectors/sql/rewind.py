@@ -15,7 +15,7 @@ from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE
 from headrace.connectors.sql.types import columns
 from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
-from headrace.errors import Finding, NothingChanged
+from headrace.errors import NothingChanged
 
 _BACK = f"{OWN_PREFIX}back"
 
@@ -175,7 +175,7 @@ class TableRewind(OfTable, SinkRewind):
             if reached is None or reached > batch:
                 what = f"table '{ledger.table}' has kept what was there before only since batch {reached}"
                 fix = f"go back to batch {reached} at most, or recompute the result: headrace rebuild {context.query}"
-                raise NothingChanged(Finding(code="HR580", what=what, fix=fix))
+                raise NothingChanged(code="HR580", what=what, fix=fix)
             images = found.images
             _forget(found)
             steps = found.taken(batch)
@@ -196,9 +196,7 @@ class TableRewind(OfTable, SinkRewind):
                 return
             if found.is_ahead(batch):
                 what = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
-                raise NothingChanged(
-                    Finding(code="HR583", what=what, fix="go back to that batch once more, or keep them")
-                )
+                raise NothingChanged(code="HR583", what=what, fix="go back to that batch once more, or keep them")
             images = found.images
             found.restore([step])
             images.void([each.step for each in images.steps() if each.void == step.step], 0)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.contract import SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 OWN_PREFIX = "_headrace_"
 LEDGER = "_headrace_ledger"
@@ -52,7 +52,7 @@ class OwnTable:
         refused = list(there.refusals(self.name, [column.name for column in self.columns]))
         if refused:
             what = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
-            raise SinkError(Finding(code="HR406", what=what, fix=refused[0].fix))
+            raise SinkError(code="HR406", what=what, fix=refused[0].fix)
         known = {column.name.lower() for column in there.columns}
         return tuple(column for column in self.columns if column.name not in known)
 
@@ -68,7 +68,7 @@ class OwnTable:
         elif any(not column.nullable for column in missing):
             what = f"Headrace's own table '{self.name}' lacks columns ({', '.join(each.name for each in missing)})"
             fix = "look which program made it; name another database or schema, or drop the table if nothing uses it"
-            raise SinkError(Finding(code="HR407", what=what, fix=fix))
+            raise SinkError(code="HR407", what=what, fix=fix)
         else:
             for column in missing:
                 run(connection, f"ALTER TABLE {self.name} ADD COLUMN {declared(column, dialect)}")

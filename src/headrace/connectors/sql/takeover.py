@@ -82,7 +82,7 @@ def _require_fit(
     if there is None:
         what = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
         fix = "name the table that the former job writes to, or put it back"
-        raise SinkError(Finding(code="HR596", what=what, fix=fix))
+        raise SinkError(code="HR596", what=what, fix=fix)
     list(table.changes(there, dialect, context, owner, adds=False))
     if owner is None:
         table.require_here(owner, there.elsewhere)
@@ -126,7 +126,7 @@ def _require_free(ledger: Ledger, context: SinkContext, *, known: bool = True) -
             f"{last.batch}"
         )
         fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-        raise SinkError(Finding(code="HR580", what=what, fix=fix))
+        raise SinkError(code="HR580", what=what, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ class TableRename(OfTable, SinkRename):
                 if old.has_lines and new.has_lines:
                     what = f"the ledger beside table '{table}' has batches of '{former}' and of '{context.query}'"
                     fix = f"let the query have another name; or delete the lines of '{context.query}' in {LEDGER}, if "
-                    raise NothingChanged(Finding(code="HR549", what=what, fix=f"{fix}nobody needs them"))
+                    raise NothingChanged(code="HR549", what=what, fix=f"{fix}nobody needs them")
                 old.rename(context.query)
                 for each in (old, new):
                     each.enter_epoch(epoch)
@@ -184,12 +184,10 @@ def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) 
     elif is_old and is_new:
         what = f"table '{old.table}' cannot be renamed to '{new.table}', which is there as well"
         fix = f"drop or rename the one that is not the result of query '{new.context.query}', and start again"
-        raise NothingChanged(Finding(code="HR549", what=what, fix=fix))
+        raise NothingChanged(code="HR549", what=what, fix=fix)
     elif not is_old and not is_new:
         what = f"neither table '{new.table}' nor '{old.table}', from which it is renamed, is there"
-        raise NothingChanged(
-            Finding(code="HR549", what=what, fix="restore the table from a backup, or correct its name")
-        )
+        raise NothingChanged(code="HR549", what=what, fix="restore the table from a backup, or correct its name")
     else:
         old.move(new.table)
         new.enter_owner(new.table, owner)

@@ -145,22 +145,18 @@ def faults(path: Path) -> Iterator[None]:
 def nothing_yet(path: Path) -> CheckpointError:
     """There is no file to read."""
     return CheckpointError(
-        Finding(
-            code="HR534",
-            where=Where(file=str(path)),
-            what="there is no history yet, as nothing was run with this storage directory",
-            fix="start a query with `headrace run`, or name the right target with --target",
-        )
+        code="HR534",
+        where=Where(file=str(path)),
+        what="there is no history yet, as nothing was run with this storage directory",
+        fix="start a query with `headrace run`, or name the right target with --target",
     )
 
 
 def newer(path: Path, found: int) -> CheckpointError:
     """The file was written by a later Headrace."""
     return CheckpointError(
-        Finding(
-            code="HR531",
-            where=Where(file=str(path)),
-            what=f"the history is of version {found}, and this Headrace knows versions up to {VERSION}",
-            fix="upgrade Headrace, or move the file away; the next run begins a new one",
-        )
+        code="HR531",
+        where=Where(file=str(path)),
+        what=f"the history is of version {found}, and this Headrace knows versions up to {VERSION}",
+        fix="upgrade Headrace, or move the file away; the next run begins a new one",
     )

@@ -162,28 +162,22 @@ def install(connector: Jars, directory: Path) -> list[Path]:
         replace_file(folder / CONTENT, content(connector))
     except ChecksumError as error:
         raise PlatformError(
-            Finding(
-                code="HR483",
-                what=f"the connector '{connector.name}' was not taken: {error}",
-                fix="find out what the repository gives, or what stands in between; no jar of it was kept",
-            )
+            code="HR483",
+            what=f"the connector '{connector.name}' was not taken: {error}",
+            fix="find out what the repository gives, or what stands in between; no jar of it was kept",
         ) from error
     except CompileError as error:
         raise PlatformError(
-            Finding(
-                code="HR012",
-                what=f"the jars of '{connector.name}' are not whole: {error}",
-                fix=f"see that Java and PySpark {version('pyspark')} are whole here: headrace jars fetch DIR",
-            )
+            code="HR012",
+            what=f"the jars of '{connector.name}' are not whole: {error}",
+            fix=f"see that Java and PySpark {version('pyspark')} are whole here: headrace jars fetch DIR",
         ) from error
     except (FetchError, OSError) as error:
         raise PlatformError(
-            Finding(
-                code="HR012",
-                what=f"Spark's connector '{connector.name}' ({', '.join(connector.coordinates)}) is not here "
-                f"and could not be fetched: {error}",
-                fix=_fix(error, directory),
-            )
+            code="HR012",
+            what=f"Spark's connector '{connector.name}' ({', '.join(connector.coordinates)}) is not here "
+            f"and could not be fetched: {error}",
+            fix=_fix(error, directory),
         ) from error
     if unknown := sorted(jar.name for jar in fetched if jar.name not in known_sums()):
         print(_unchecked(connector.name, unknown), file=sys.stderr)

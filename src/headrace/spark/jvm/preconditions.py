@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import Finding, PlatformError
+from headrace.errors import PlatformError
 from headrace.spark.messages.refusals import tidy
 
 NEEDED = 17
@@ -72,20 +72,14 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     version = _released(home) or _answered(program)
     if version is None:
         raise PlatformError(
-            Finding(
-                code="HR001",
-                what=f"{place} does not answer as a Java does, and Spark needs Java {NEEDED} or newer",
-                fix=INSTALL,
-            )
+            code="HR001",
+            what=f"{place} does not answer as a Java does, and Spark needs Java {NEEDED} or newer",
+            fix=INSTALL,
         )
     major = _major(version)
     if major < NEEDED:
         raise PlatformError(
-            Finding(
-                code="HR001",
-                what=f"{place} is Java {version}, and Spark needs Java {NEEDED} or newer",
-                fix=INSTALL,
-            )
+            code="HR001", what=f"{place} is Java {version}, and Spark needs Java {NEEDED} or newer", fix=INSTALL
         )
     return Java(path=path, home=home, version=version, major=major)
 
@@ -96,21 +90,17 @@ def _program(environ: Mapping[str, str]) -> tuple[str, str]:
         program = os.path.join(home, "bin", "java")
         if not os.access(program, os.X_OK):
             raise PlatformError(
-                Finding(
-                    code="HR001",
-                    what=f"JAVA_HOME is {home}, where there is no bin/java, and Spark needs Java {NEEDED} or newer",
-                    fix=f"set JAVA_HOME to a Java that is there, or unset it; {INSTALL}",
-                )
+                code="HR001",
+                what=f"JAVA_HOME is {home}, where there is no bin/java, and Spark needs Java {NEEDED} or newer",
+                fix=f"set JAVA_HOME to a Java that is there, or unset it; {INSTALL}",
             )
         return program, f"{program} (from JAVA_HOME)"
     found = shutil.which("java", path=environ.get("PATH", os.defpath))
     if found is None:
         raise PlatformError(
-            Finding(
-                code="HR001",
-                what=f"no Java was found on the PATH, JAVA_HOME is not set, and Spark needs Java {NEEDED} or newer",
-                fix=INSTALL,
-            )
+            code="HR001",
+            what=f"no Java was found on the PATH, JAVA_HOME is not set, and Spark needs Java {NEEDED} or newer",
+            fix=INSTALL,
         )
     return found, found
 
@@ -147,11 +137,9 @@ def require_version(version: str) -> None:
         return
     first, beyond, complete = (".".join(map(str, each)) for each in (FIRST, BEYOND, COMPLETE_BEFORE))
     raise PlatformError(
-        Finding(
-            code="HR446",
-            what=f"this is Spark {version}, and Headrace runs on {first} and newer ones before {beyond}",
-            fix=f"pip install 'pyspark>={first},<{complete}'",
-        )
+        code="HR446",
+        what=f"this is Spark {version}, and Headrace runs on {first} and newer ones before {beyond}",
+        fix=f"pip install 'pyspark>={first},<{complete}'",
     )
 
 
@@ -159,7 +147,7 @@ def require_master(master: str) -> None:
     """Raise PlatformError for a text that names no master, or a standalone one of which no host answers."""
     if (wrong := master_fault(master)) is not None:
         by = ", which SPARK_MASTER says," if os.environ.get("SPARK_MASTER") == master else ""
-        raise PlatformError(Finding(code="HR125", what=f"'{master}'{by} {wrong[0]}", fix=wrong[1]))
+        raise PlatformError(code="HR125", what=f"'{master}'{by} {wrong[0]}", fix=wrong[1])
     hosts = master_hosts(master)
     reasons = []
     for host, port in hosts:
@@ -170,7 +158,7 @@ def require_master(master: str) -> None:
             reasons.append(f"{host}:{port}: {getattr(error, 'strerror', None) or str(error) or 'no answer'}")
     if hosts:
         what = f"the master {master} does not answer ({'; '.join(reasons)})"
-        raise PlatformError(Finding(code="HR126", what=what, fix="start the cluster, or correct the target's master"))
+        raise PlatformError(code="HR126", what=what, fix="start the cluster, or correct the target's master")
 
 
 def not_started(error: Exception, master: str) -> PlatformError:
@@ -185,7 +173,7 @@ def not_started(error: Exception, master: str) -> PlatformError:
         f"correct the `spark` settings of the target, or its master ({MASTER_FIX})",
     )
     return PlatformError(
-        Finding(code="HR127", what=f"Spark cannot be started on {master}: {named or type(error).__name__}", fix=fix)
+        code="HR127", what=f"Spark cannot be started on {master}: {named or type(error).__name__}", fix=fix
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.errors import CheckFailed, Finding
+from headrace.errors import CheckFailed
 from headrace.spark.jvm.gateway import java_context
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class QueryCounter:
         if context is None:
             what = f"the counter '{self.name}' is added to in the driver, where no row of a batch is counted"
             fix = "add to it inside a function for rows, such as a UDF; the driver may use a variable of its own"
-            raise CheckFailed(Finding(code="HR802", what=what, fix=fix))
+            raise CheckFailed(code="HR802", what=what, fix=fix)
         found = Sum(0, self._param.zero(self._zero))
         batch = context.getLocalProperty(BATCH)
         if self._accumulator is not None and batch is not None:
