@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,3 +32,11 @@ def local_session(home: Path, *, cores: int = 2, connectors: Sequence[str] = ())
             "spark.sql.shuffle.partitions": str(cores),
         },
     )
+
+
+def shared_session() -> SparkSession:
+    """The session that is active in this process, or a local one that is started for all tests of it."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    return active or local_session(Path(tempfile.mkdtemp(prefix="headrace-tests-")))

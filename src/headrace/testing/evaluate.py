@@ -1,0 +1,97 @@
+"""The answer of a query as a batch over rows that a test gives, by the evaluation that `verify` makes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.build.plan_builder import registered_tables
+from headrace.checkpoint import BatchWatermarks
+from headrace.contract import SourceBatch, SourcePrefix
+from headrace.errors import CheckFailed, Finding
+from headrace.model import Project, Query
+from headrace.run.state_store import session_settings
+from headrace.spark.jvm.session_conf import applied, borrowed
+from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
+from headrace.testing.rows import Rows, collected
+from headrace.testing.spark_session import shared_session
+from headrace.verify.answer import BatchAnswer, Prefix, answer
+from headrace.verify.batch_ranges import VersionRange, VersionRanges
+from headrace.verify.proof import declared_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Before and after every time of a TIMESTAMP: no row is late, and every group is closed.
+_NEVER_MS, _AT_LAST_MS = -62_135_596_800_000, 253_402_300_799_000
+
+
+def evaluate(project: Project, query: str, *, spark: SparkSession | None = None, **inputs: GivenRows) -> Rows:
+    """The rows of `query` over `inputs`, given by the names of its sources: the batch query, all groups closed.
+
+    Rows are dicts, tuples in the order of the columns, a pandas.DataFrame or the path of a file (JSON lines, .csv with
+    a header, .parquet); columns that are missing are NULL, and a source without rows is empty. Nothing is read from the
+    real sources; tables are computed. Raises ProjectError for rows that do not fit, and CheckFailed for a query that
+    has no batch form, as one with a state function: run it by `timeline`.
+    """
+    declared = declared_query(project, query)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
+        made = inlets(project, declared, {name: [rows] for name, rows in inputs.items()}, session, Path(home))
+        for name, rows in inputs.items():
+            made[name].put(0, rows, project.root)
+        stand_in = standing_in(project, made)
+        prefix = Prefix(
+            through=0,
+            sources={name: _whole(inlet) for name, inlet in made.items()},
+            watermarks={0: BatchWatermarks(late_ms=_NEVER_MS, evict_ms=_AT_LAST_MS)},
+        )
+        key = key_of(declared)
+        with registered_tables(stand_in, declared, session):
+            over = VersionRanges(all=(VersionRange(first=0, last=0, tables={}),))
+            found = answer(stand_in, declared, prefix, session, over, key)
+            require_batch_form(declared, found)
+            return collected(found.frame, key)
+
+
+@contextmanager
+def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
+    """A session in which plans can be built as `verify` does; the one given stays as it was."""
+    with (
+        borrowed(spark or shared_session(), shared_session) as session,
+        applied(session, {**own_settings(project, session), **session_settings(project, session)}),
+    ):
+        yield session
+
+
+def own_settings(project: Project, spark: SparkSession) -> dict[str, str]:
+    """What of the project's settings of Spark a session that runs already can take."""
+    chosen = project.target.spark.items()
+    return {key: value for key, value in chosen if key.startswith("spark.sql.") and spark.conf.isModifiable(key)}
+
+
+def key_of(query: Query) -> tuple[str, ...]:
+    """The columns by which the query's sink tells rows apart; none where it has no such option."""
+    key: Sequence[str] | str | None = getattr(query.sink, "key", None)
+    return (key,) if isinstance(key, str) else tuple(key or ())
+
+
+def require_batch_form(query: Query, found: BatchAnswer) -> None:
+    """Raise CheckFailed for a query whose answer a batch cannot give."""
+    if found.by_function:
+        what = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
+        fix = "run it over batches (headrace.testing.timeline) and look at what comes out"
+        raise CheckFailed(Finding(code="HR722", what=what, fix=fix, where=query.where))
+
+
+def _whole(inlet: Inlet) -> SourcePrefix:
+    """All files of the directory as one batch, as Spark's file source notes them."""
+    lines = tuple(
+        json.dumps({"path": file.as_uri(), "timestamp": int(file.stat().st_mtime * 1000), "batchId": 0})
+        for file in sorted(inlet.directory.glob("*.txt"))
+    )
+    end = json.dumps({"logOffset": 0}) if lines else None
+    return SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),), log={0: lines} if lines else {})

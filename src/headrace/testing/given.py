@@ -1,0 +1,185 @@
+"""Rows that a test gives, as files that stand in the place of the real sources."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from headrace.connectors.files.source import NO_AGE_LIMIT, Files
+from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.contract import SourcePrefix
+from headrace.errors import Finding, ProjectError, nearest
+from headrace.model import NamedSource, Project, Query
+from headrace.storage.durable import move
+from headrace.testing.values import json_value, plain_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# Dicts, tuples, a pandas.DataFrame, the path of a file (.json, .jsonl, .csv with a header, .parquet); None: no rows.
+GivenRows: TypeAlias = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(Files):
+    """JSON lines that a test has written, with the columns of the source in whose place they stand."""
+
+    columns: str
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        reader = spark.readStream.name(name).format("json").option("maxFileAge", NO_AGE_LIMIT)
+        return reader.option("mode", "FAILFAST").schema(self._schema(spark)).load(self.path)
+
+    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+        taken = file_prefix.files(prefix)
+        if not taken:
+            return file_prefix.empty_frame(spark, self._schema(spark), batch_column, None)
+        reader = spark.read.format("json").option("mode", "FAILFAST").schema(self._schema(spark))
+        return file_prefix.frame(reader, file_prefix.places(taken, self.path, None), batch_column, None)
+
+    def _schema(self, spark: SparkSession | None) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self.columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inlet:
+    """The directory that stands in the place of one source.
+
+    raw: the source is one of files, and its batches are the lines of such files, read by the source's own rules.
+    """
+
+    source: NamedSource
+    schema: StructType
+    directory: Path
+    raw: bool = False
+
+    @property
+    def stand_in(self) -> NamedSource:
+        """The source as it reads the directory."""
+        if self.raw:
+            own = cast(Files, self.source.connector)
+            return replace(self.source, connector=replace(own, path=str(self.directory), clean_source="off"))
+        given = Given(path=str(self.directory), format="json", columns=json.dumps(self.schema.jsonValue()))
+        return replace(self.source, connector=given)
+
+    def put(self, number: int, rows: GivenRows, root: Path) -> int:
+        """Let a batch in as one file, at once; returns how many rows it has. Raises ProjectError."""
+        lines = list(rows) if self.raw else [json.dumps(record) for record in self.records(rows, root)]
+        if lines:
+            hidden = self.directory / f".{number:06d}"
+            hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            # By its time Spark reads the older of two files first.
+            os.utime(hidden, (1_700_000_000 + number,) * 2)
+            move(hidden, self.directory / f"{number:06d}.txt")
+        return len(lines)
+
+    def records(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
+        """Each row as JSON has it. Raises ProjectError for a row that does not fit the source's columns."""
+        for row in _rows(rows, root, self.source):
+            record = self._record(row)
+            values = {}
+            for field in self.schema:
+                try:
+                    values[field.name] = json_value(plain_value(record.get(field.name), field.dataType))
+                except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+                    what = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
+                    raise _unfit(self.source, what, f"correct the row {row!r}") from error
+            yield values
+
+    def _record(self, row: Any) -> Mapping[str, Any]:
+        names = self.schema.names
+        if isinstance(row, Mapping):
+            unknown = next((name for name in row if name not in names), None)
+            if unknown is not None:
+                raise _unfit(self.source, f"it has no column '{unknown}'", nearest(str(unknown), names))
+            return row
+        if isinstance(row, str) or not isinstance(row, Sequence):
+            row = (row,)
+        if len(row) > len(names):
+            what = f"the row {row!r} has {len(row)} values for {len(names)} columns"
+            raise _unfit(self.source, what, f"give values for ({', '.join(names)}), or a dict")
+        return dict(zip(names, row, strict=False))
+
+
+def inlets(
+    project: Project, query: Query, batches: Mapping[str, Sequence[GivenRows]], spark: SparkSession, home: Path
+) -> dict[str, Inlet]:
+    """A directory for each source of `query`; raises ProjectError where `batches` name something else."""
+    sources = {source.name: source for source in project.sources_of(query)}
+    for name in batches:
+        if name not in sources:
+            what = f"query '{query.name}' reads no source '{name}'"
+            raise ProjectError(Finding(code="HR721", what=what, fix=nearest(name, sources), where=query.where))
+    made = {}
+    for name, source in sources.items():
+        given = [rows for rows in batches.get(name, ()) if rows is not None]
+        directory = home / "sources" / name
+        directory.mkdir(parents=True)
+        made[name] = Inlet(
+            source=source, schema=schema_of(source, spark), directory=directory, raw=_is_raw(source, given)
+        )
+    return made
+
+
+def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
+    """The columns of a source, of which nothing is read; those declared where its system is not to be had."""
+    from pyspark.sql.types import StructType
+
+    declared = source.connector.declared_schema()
+    if declared is None:
+        return source.connector.stream(spark, source.name).schema
+    if not isinstance(source.connector, Files):
+        with suppress(Exception):
+            return source.connector.stream(spark, source.name).schema
+    return cast(StructType, StructType.fromDDL(declared))
+
+
+def standing_in(project: Project, made: Mapping[str, Inlet]) -> Project:
+    """The project with the directories in the place of its sources."""
+    return replace(project, sources={**project.sources, **{name: inlet.stand_in for name, inlet in made.items()}})
+
+
+def _is_raw(source: NamedSource, batches: Sequence[GivenRows]) -> bool:
+    if not isinstance(source.connector, Files) or source.connector.format not in ("json", "csv", "text"):
+        return False
+    rows = [row for rows in batches if isinstance(rows, list | tuple) for row in rows]
+    return bool(rows) and all(isinstance(row, str) for row in rows)
+
+
+def _rows(rows: GivenRows, root: Path, source: NamedSource) -> Iterable[Any]:
+    if rows is None:
+        return ()
+    if isinstance(rows, str | os.PathLike):
+        return _read(root / rows, source)
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
+        return cast("list[dict[str, Any]]", rows.to_dict("records"))
+    return cast("Iterable[Any]", rows)
+
+
+def _read(file: Path, source: NamedSource) -> list[dict[str, Any]]:
+    try:
+        if file.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return cast("list[dict[str, Any]]", pyarrow.parquet.read_table(file).to_pylist())
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".csv":
+            rows = csv.DictReader(text.splitlines())
+            return [{name: value or None for name, value in row.items()} for row in rows]
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        what = f"its rows cannot be read from '{file}': {error}"
+        raise _unfit(source, what, "give a file of JSON lines, a .csv with a header or a .parquet") from error
+
+
+def _unfit(source: NamedSource, what: str, fix: str) -> ProjectError:
+    return ProjectError(Finding(code="HR720", what=f"source '{source.name}': {what}", fix=fix, where=source.where))

@@ -1,0 +1,274 @@
+"""Rows as tests read them: by column, by key, in one order, and equal where floating-point sums differ by rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, overload
+
+from headrace.errors import Finding, ProjectError, nearest
+from headrace.testing.values import plain_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+
+
+class Row:
+    """One row: `row.count`, `row["count"]`; equal to a dict of all its columns, and to a tuple of their values.
+
+    A TIMESTAMP is a datetime without a zone: the time on the clock of the session's time zone.
+    """
+
+    __slots__ = ("_types", "_values")
+
+    def __init__(self, values: Mapping[str, Any], types: Mapping[str, DataType]) -> None:
+        self._values = dict(values)
+        self._types = types
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self._values[name]
+        except KeyError:
+            what = f"the row has no column '{name}'"
+            raise AttributeError(f"{what}; {nearest(name, self._values)}") from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values.values())
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            return [*self._values] == [*other._values] and self._equals(other._values)
+        if isinstance(other, Mapping):
+            return self._values.keys() == other.keys() and self._equals(other)
+        if isinstance(other, tuple | list):
+            return len(other) == len(self._values) and self._equals(dict(zip(self._values, other, strict=True)))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={shown(value)}' for name, value in self._values.items())})"
+
+    def _equals(self, others: Mapping[str, Any]) -> bool:
+        return all(same(self._values[name], plain_value(value, self._types[name])) for name, value in others.items())
+
+
+class Rows(Collection[Row]):
+    """Rows in a fixed order: by the key, then by the other columns, NULL first.
+
+    With a key, `rows["open", "01:00"]` is the row of that key, where `01:00` is read as the column's type is; without
+    one `rows[0]` is the first row. `rows == [...]` takes rows, dicts and tuples, in any order.
+    """
+
+    def __init__(self, rows: Iterable[Sequence[Any]], schema: StructType, key: Sequence[str] = ()) -> None:
+        self.key = tuple(key)
+        self.columns = tuple(schema.names)
+        self._types = {field.name: field.dataType for field in schema}
+        first = [self.columns.index(name) for name in self.key]
+        values = sorted((tuple(row) for row in rows), key=lambda row: _order(row, first))
+        self._rows = [Row(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    @overload
+    def __getitem__(self, index: Any) -> Row: ...
+
+    def __getitem__(self, index: Any) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return self._rows[index]
+        if not self.key:
+            return self._rows[int(index)]
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) != len(self.key):
+            raise KeyError(f"the key is ({', '.join(self.key)}), and {index!r} has {len(given)} values")
+        wanted = [plain_value(value, self._types[name]) for name, value in zip(self.key, given, strict=True)]
+        for row in self._rows:
+            if all(same(row[name], value) for name, value in zip(self.key, wanted, strict=True)):
+                return row
+        raise KeyError(f"no row has ({', '.join(self.key)}) = ({', '.join(map(shown, wanted))}); there are {self!r}")
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, row: object) -> bool:
+        return any(each == row for each in self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Iterable):
+            return NotImplemented
+        return not differences(other, self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self._rows))}]"
+
+    def like(self, given: Iterable[Any]) -> Rows:
+        """`given` rows, dicts or tuples as rows of these columns; one that lacks columns has them all lacking.
+
+        Raises ProjectError for a row with other columns.
+        """
+        made = [_record(row, self.columns) for row in given]
+        names = [name for name in self.columns if not made or any(name in row for row in made)]
+        return Rows(
+            [[plain_value(row.get(name), self._types[name]) for name in names] for row in made],
+            _shape(self._types, names),
+            [name for name in self.key if name in names],
+        )
+
+    def only(self, columns: Sequence[str]) -> Rows:
+        """The rows with these columns alone."""
+        rows = [[row[name] for name in columns] for row in self._rows]
+        return Rows(rows, _shape(self._types, columns), [name for name in self.key if name in columns])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowDifference:
+    """A row that is not as expected. expected: None for a row that is one too many; actual: None for a missing one."""
+
+    expected: Row | None
+    actual: Row | None
+
+
+def differences(expected: Iterable[Any], actual: Rows) -> list[RowDifference]:
+    """Where `actual` differs from the rows, dicts or tuples in `expected`, of which only the columns given count.
+
+    Rows of one key are compared with each other; without a key a row is there or it is not.
+    """
+    wanted = expected if isinstance(expected, Rows) else actual.like(expected)
+    held = actual if wanted.columns == actual.columns else actual.only(wanted.columns)
+    left = list(held)
+    lacking = []
+    for row in wanted:
+        at = next((number for number, other in enumerate(left) if other == row), None)
+        if at is None:
+            lacking.append(row)
+        else:
+            del left[at]
+    found = []
+    for row in lacking:
+        at = next((number for number, other in enumerate(left) if wanted.key and _same_key(row, other, wanted)), None)
+        found.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
+    return [*found, *(RowDifference(expected=None, actual=row) for row in left)]
+
+
+def described(found: Sequence[RowDifference], most: int = 20) -> str:
+    """The differences, a line each: `-` what was expected, `+` what there is."""
+    lines = []
+    for each in found[:most]:
+        lines += [f"  - {each.expected!r}"] if each.expected is not None else []
+        lines += [f"  + {each.actual!r}"] if each.actual is not None else []
+    more = [f"  and {len(found) - most} more"] if len(found) > most else []
+    return "\n".join([*lines, *more])
+
+
+def collected(frame: DataFrame, key: Sequence[str] = ()) -> Rows:
+    """The rows of a DataFrame."""
+    return Rows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
+
+
+def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """The rows of a DataFrame, their times on the clock of the session's time zone, structs as dicts."""
+    from pyspark.sql import functions as F
+
+    columns = [F.col(f"`{field.name}`").cast(without_zone(field.dataType)) for field in frame.schema]
+    return [tuple(map(_bare, row)) for row in frame.select(*columns).collect()]
+
+
+def without_zone(kind: DataType) -> DataType:
+    """The type with TIMESTAMP_NTZ in the place of TIMESTAMP, which Python would move into the machine's time zone."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.TimestampType):
+        return T.TimestampNTZType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(without_zone(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(without_zone(kind.keyType), without_zone(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(each.name, without_zone(each.dataType), each.nullable) for each in kind])
+    return kind
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; NaN is equal to itself, and floating-point values may differ by rounding."""
+    if isinstance(one, float) and isinstance(other, int | float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def shown(value: Any) -> str:
+    """A value as a difference shows it."""
+    if isinstance(value, datetime):
+        return f"'{value}'"
+    return repr(value)
+
+
+def _same_key(one: Row, other: Row, rows: Rows) -> bool:
+    return all(same(one[name], other[name]) for name in rows.key)
+
+
+def _order(row: Sequence[Any], first: Sequence[int]) -> list[tuple[bool, str, Any]]:
+    return [_rank(row[at]) for at in first] + [_rank(value) for value in row]
+
+
+def _rank(value: Any) -> tuple[bool, str, Any]:
+    if isinstance(value, bool | int | float) or value is None:
+        rank = -math.inf if value is None or value != value else value
+        return (value is not None, "", rank)
+    if isinstance(value, str | bytes | datetime):
+        return (True, type(value).__name__, value)
+    return (True, type(value).__name__, repr(value))
+
+
+def _bare(value: Any) -> Any:
+    if hasattr(value, "asDict"):
+        return {name: _bare(part) for name, part in value.asDict().items()}
+    if isinstance(value, list | tuple):
+        return [_bare(part) for part in value]
+    if isinstance(value, dict):
+        return {_bare(name): _bare(part) for name, part in value.items()}
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
+    if isinstance(row, Row):
+        return dict(zip(row._values, row, strict=True))
+    record = dict(row) if isinstance(row, Mapping) else dict(zip(columns, row, strict=False))
+    unknown = next((name for name in record if name not in columns), None)
+    if unknown is not None or len(record) != len(row):
+        what = f"the expected row {row!r} has a column '{unknown}' that the result has not"
+        if unknown is None:
+            what = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"
+        fix = nearest(str(unknown), columns) if unknown else f"give the values of ({', '.join(columns)})"
+        raise ProjectError(Finding(code="HR720", what=what, fix=fix))
+    return record
+
+
+def _shape(types: Mapping[str, DataType], names: Sequence[str]) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(name, types[name]) for name in names])
