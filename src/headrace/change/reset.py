@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.change.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.layout import COMMITS, OFFSETS, state_folder
 from headrace.checkpoint.logs import numbered
 from headrace.contract import Held
 from headrace.errors import CheckpointError, NothingChanged
@@ -36,7 +37,7 @@ from headrace.storage.private import writing_to
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOLDERS = {"offsets": "planned batches", "commits": "committed batches"}
+_FOLDERS = {OFFSETS: "planned batches", COMMITS: "committed batches"}
 # What tells of the reset itself, where a directory is not moved in one step.
 _LAST = ("sink.json", "reset.json")
 
@@ -304,8 +305,8 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         batches = {}
     counts = (
         *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
-        (size_of(checkpoint) - size_of(checkpoint / "state"), "bytes of the checkpoint"),
-        (size_of(checkpoint / "state"), "bytes of state"),
+        (size_of(checkpoint) - size_of(state_folder(checkpoint)), "bytes of the checkpoint"),
+        (size_of(state_folder(checkpoint)), "bytes of state"),
         (_archived(layout), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.layout import operator_descriptions
 from headrace.checkpoint.relocation import rewrite_text
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, NothingChanged
@@ -287,8 +288,7 @@ def _bring_along(work: SinkWork, query: Query, old: QueryLayout, new: QueryLayou
     """Let what the generation keeps of its own place and of its sink's name the new ones."""
     with writing_to(new.home):
         # Spark's description of an operator with several state variables names the files of their schemas.
-        for file in new.checkpoint.glob("state/*/_metadata/v2/*"):
-            if not file.name.startswith("."):
-                rewrite_text(file, str(old.home.absolute()), str(new.home.absolute()))
+        for file in operator_descriptions(new.checkpoint):
+            rewrite_text(file, str(old.home.absolute()), str(new.home.absolute()))
     move_sink(new, place_of(work.project, sink))
     enter_sink(work.project, query, new)

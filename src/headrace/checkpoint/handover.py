@@ -22,6 +22,16 @@ from pathlib import Path
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
+from headrace.checkpoint.layout import (
+    COMMITS,
+    OFFSETS,
+    SOURCES,
+    commits_folder,
+    id_file,
+    offsets_folder,
+    operator_descriptions,
+    source_folder,
+)
 from headrace.checkpoint.logs import broken, checksum_of, numbered, remove_file, replace_file, text_of
 from headrace.checkpoint.relocation import described
 from headrace.errors import CheckpointError, Finding, Where
@@ -30,7 +40,6 @@ from headrace.storage.remembered import remembering
 from headrace.storage.remote import RemotePath
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-_LOGS = ("offsets", "commits")
 # What names the file of a schema in the description of an operator with several variables, wherever it lay.
 _SCHEMA_FILE = re.compile(r'(?<=")[^"]*(?=/state/\d+/_stateSchema/)')
 
@@ -43,7 +52,7 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
     all this is done: after a crash in between, the next start does the rest.
     """
     last = checkpoint.last_committed
-    files = numbered(checkpoint.root / "offsets")
+    files = numbered(offsets_folder(checkpoint.root))
     newest = None if last is None else checkpoint.offset(last)
     if last is None or newest is None or newest.is_continuous is continuous:
         return
@@ -95,7 +104,7 @@ def gap_before_newest(
     written_async: whether progress was written asynchronously; None where no record tells, as for a checkpoint of
     Headrace 0.1.0 whose sink may have done so.
     """
-    offsets, commits = numbered(checkpoint.root / "offsets"), numbered(checkpoint.root / "commits")
+    offsets, commits = numbered(offsets_folder(checkpoint.root)), numbered(commits_folder(checkpoint.root))
     newest, committed = max(offsets, default=None), max(commits, default=None)
     if not newest or newest - 1 in offsets:
         return None
@@ -142,8 +151,10 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
     if not root.is_dir():
         yield refused("there is no such directory", "name the checkpointLocation that the query ran with")
         return
-    if not (root / "offsets").is_dir() or not (root / "metadata").is_file():
-        below = [each.parent for each in sorted(root.glob("*/metadata")) if (each.parent / "offsets").is_dir()]
+    if not offsets_folder(root).is_dir() or not id_file(root).is_file():
+        below = [
+            folder for folder in sorted(root.glob("*")) if id_file(folder).exists() and offsets_folder(folder).is_dir()
+        ]
         fix = f"name {below[0]}" if below else "name the checkpointLocation that the query ran with"
         yield refused(
             "it is not a checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
@@ -167,7 +178,7 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
 def listing(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """The size and the time of each entry of its logs, by which a driver that still writes is seen."""
     found: dict[str, tuple[int, int]] = {}
-    for log in _LOGS:
+    for log in (OFFSETS, COMMITS):
         with remembering(checkpoint.root / log):
             for number, file in numbered(checkpoint.root / log).items():
                 seen = file.stat()
@@ -191,13 +202,12 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     gap = gap_before_newest(old, None, written_async=None)
     if isinstance(gap, Gap):
         # Progress was written beside the batches, which Headrace does with few sinks.
-        _write(copy / "offsets" / gap.file.name, gap.text)
+        _write(offsets_folder(copy) / gap.file.name, gap.text)
     made = Checkpoint(copy)
-    for file in numbered(copy / "offsets").values():
+    for file in numbered(offsets_folder(copy)).values():
         _rename(file, names)
-    for file in copy.glob("state/*/_metadata/v2/*"):
-        if not file.name.startswith("."):
-            _place(file, place)
+    for file in operator_descriptions(copy):
+        _place(file, place)
     if listing(old) != before:
         raise CheckpointError(
             code="HR599",
@@ -223,11 +233,11 @@ def _copy(file: Path, target: Path) -> None:
 
 def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]:
     parts = inside.parts
-    if parts[0] != "sources" or len(parts) < 3:
+    if parts[0] != SOURCES or len(parts) < 3:
         yield inside
         return
     for name in names.get(parts[1], ()):
-        yield Path("sources", name, *parts[2:])
+        yield source_folder(Path(), name).joinpath(*parts[2:])
 
 
 def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:

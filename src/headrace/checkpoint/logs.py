@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headrace.checkpoint.layout import COMMITS, OFFSETS
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable
 from headrace.storage.durable import names_in
@@ -82,13 +83,13 @@ def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list
 def broken(file: Path, why: str) -> CheckpointError:
     """The fault of a file that a crash of the machine or another hand has damaged."""
     folder, name = file.parent.name, file.name
-    if folder == "offsets":
+    if folder == OFFSETS:
         fix = (
             f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
             "Spark then plans the batch again; otherwise restore it from a backup, or reset the query (headrace reset "
             "QUERY)"
         )
-    elif folder == "commits":
+    elif folder == COMMITS:
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
         fix = RESTORE

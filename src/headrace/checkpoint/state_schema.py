@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import DEFAULT_STORE
+from headrace.checkpoint.layout import operator_folder
 from headrace.checkpoint.logs import broken
 from headrace.errors import CheckpointError, Where, reason
 
@@ -55,7 +56,7 @@ def state_schema(checkpoint: Checkpoint) -> dict[int, OperatorSchema]:
     """The schema of each stateful operator by its number; raises CheckpointError where one cannot be read."""
     found = {}
     for operator in checkpoint.state_operators():
-        stores = dict(_stores(checkpoint.root / "state" / str(operator.number)))
+        stores = dict(_stores(operator_folder(checkpoint.root, operator.number)))
         found[operator.number] = OperatorSchema(name=operator.name, stores=stores)
     return found
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from headrace.checkpoint.layout import operator_descriptions, source_folder
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
 from headrace.contract import Connector
@@ -166,7 +167,7 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
 
 def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:
     found = [
-        FileSourceLog(whose=f"source '{name}'", folder=layout.checkpoint / "sources" / name, home=_home(path))
+        FileSourceLog(whose=f"source '{name}'", folder=source_folder(layout.checkpoint, name), home=_home(path))
         for name, path in now.sources.items()
     ]
     if now.sink is not None:
@@ -179,9 +180,8 @@ def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:
 
 def _bring_schemas(layout: QueryLayout, move: Move) -> None:
     """Spark's description of an operator with several state variables names the files of their schemas."""
-    for file in layout.checkpoint.glob("state/*/_metadata/v2/*"):
-        if not file.name.startswith("."):
-            rewrite_text(file, *move)
+    for file in operator_descriptions(layout.checkpoint):
+        rewrite_text(file, *move)
 
 
 def _bring_archives(project: Project, query: Query, move: Move) -> None:

@@ -97,7 +97,7 @@ class CommittedFiles:
         if problem := self.unreadable():
             raise SinkError(code=problem.code, what=problem.what, fix=problem.fix)
         # A driver may run meanwhile, which enters a batch here before it commits it, and after it has planned it.
-        committed = {int(file.name) for file in context.checkpoint.glob("commits/[0-9]*") if file.name.isdigit()}
+        committed = set(Checkpoint(context.checkpoint).commit_numbers())
         written = self.last_batch
         planned = Checkpoint(context.checkpoint).last_batch
         if written is not None and written > (-1 if planned is None else planned):
