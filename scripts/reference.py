@@ -38,7 +38,11 @@ IN_SHORT = (
 VALUES: list[Any] = [errors.Finding, *(cls for name in results.__all__ if is_dataclass(cls := getattr(results, name)))]
 # The types of options that hold a path of the project.
 _PATHS = ("ProjectPath", "SchemaOrFile")
-MEMBERS_OF_CHANGE = ("plan", "apply", "status", "resume", "undo", "discard")
+# The classes whose members stand below the function that returns them.
+MEMBERS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+    "change": (results.Change, ("plan", "apply", "status", "resume", "undo", "discard")),
+    "running": (results.RunningApplications, ("stop", "pause", "resume", "restart", "follow")),
+}
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 
 
@@ -282,14 +286,15 @@ def _name(name: str, thing: Any) -> str:
         lines += ["```python", f"def {name.rpartition('.')[2]}{_signature(stated)}: ...", "```", ""]
     if is_dataclass(thing) and isinstance(thing, type):
         return "\n".join([*lines, _prose(thing), "", _fields(thing)])
-    if thing is headrace.change:
-        return "\n\n".join(["\n".join([*lines, _prose(thing)]), *map(_member_of_change, MEMBERS_OF_CHANGE)])
+    if name in MEMBERS:
+        cls, members = MEMBERS[name]
+        return "\n\n".join(["\n".join([*lines, _prose(thing)]), *(_member(cls, member) for member in members)])
     return "\n".join([*lines, _prose(thing)])
 
 
-def _member_of_change(name: str) -> str:
-    member = getattr(results.Change, name)
-    title = f"### Change.{name}\n"
+def _member(cls: type[Any], name: str) -> str:
+    member = getattr(cls, name)
+    title = f"### {cls.__name__}.{name}\n"
     if isinstance(member, property):
         return f"{title}\n{_prose(member)}"
     return f"{title}\n```python\ndef {name}{_signature(member)}: ...\n```\n\n{_prose(member)}"

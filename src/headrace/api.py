@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from headrace import results
     from headrace.change.adopt import PlannedIs
     from headrace.contract import Observer
-    from headrace.observe.board import Verb
     from headrace.queries.changes import Choice
     from headrace.run.query_run import Reached
     from headrace.run.stop import StopRequest
@@ -335,48 +334,14 @@ def start(
     return start_project(project, queries, spark, trigger=trigger, reporter=reporter)
 
 
-def stop(
-    project: Project, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
-) -> list[results.OrderAnswer]:
-    """Stop `query` in the application of this project that runs it, or (None) all that runs, and wait for that.
+def running(project: Project) -> results.RunningApplications:
+    """The applications of `project` that run, in other processes too: to stop them, and to control and follow them.
 
-    now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets a
-    sentence for each application that is stopping already, which continues as it was asked to. Raises HeadraceError
-    where nothing runs.
+    Its methods look for them when they are called, and raise HeadraceError (HR850) where none could take the order.
     """
-    from headrace.observe.control_client import running
+    from headrace.observe.control_client import RunningApplications
 
-    if query is not None:
-        return [each.order("stop", query) for each in running(project.local_storage, query)]
-    return [each.stop(now=now, notify=notify) for each in running(project.local_storage)]
-
-
-def pause(project: Project, query: str) -> results.OrderAnswer:
-    """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
-    return _ordered(project, query, "pause")
-
-
-def resume(project: Project, query: str) -> results.OrderAnswer:
-    """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
-    return _ordered(project, query, "resume")
-
-
-def restart(project: Project, query: str) -> results.OrderAnswer:
-    """Stop `query` after its running batch and start it again, as the application has loaded it: no change is read."""
-    return _ordered(project, query, "restart")
-
-
-def _ordered(project: Project, query: str, verb: Verb) -> results.OrderAnswer:
-    from headrace.observe.control_client import running
-
-    return running(project.local_storage, query)[0].order(verb, query)
-
-
-def follow(project: Project) -> Generator[dict[str, Any], None, None]:
-    """Every event of the application of this project that runs, until it ends; raises HeadraceError where none does."""
-    from headrace.observe.control_client import running
-
-    yield from running(project.local_storage)[-1].follow()
+    return RunningApplications(project.local_storage)
 
 
 def events(project: Project, *, query: str | None = None, limit: int = 100) -> list[results.Event]:

@@ -10,6 +10,7 @@ from headrace.change.shadow import RebuildStatus
 from headrace.check.result import CheckResult, Guarantee, Link
 from headrace.contract import Outcome, QueryState
 from headrace.observe.board import OrderAnswer, RunResult
+from headrace.observe.control_client import RunningApplications
 from headrace.observe.history import Event, QueryStatus
 from headrace.plan.verdict import Judgement
 from headrace.queries.changes import ChangeStatus
@@ -56,6 +57,7 @@ __all__ = [
     "RewindPlan",
     "RewindResult",
     "RunResult",
+    "RunningApplications",
     "StateLook",
     "StoredStatus",
     "Verdict",

@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from headrace.api import load, status, stop
+import headrace as hr
+from headrace.api import load, status
 
 MINUTES = float(os.environ.get("HEALTHY_MINUTES", "0.5"))
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(int(MINUTES * 60) + 600)]
@@ -124,7 +125,7 @@ def test_a_healthy_project_on_a_loaded_machine_gives_no_warning(tmp_path: Path) 
             land(root, number)
             number += 1
             time.sleep(0.5)
-        stop(load(root))
+        hr.running(load(root)).stop()
         running.wait(120)
         heard.join(30)
     findings = [each["finding"] for each in told if each.get("finding")]

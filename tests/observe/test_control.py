@@ -24,8 +24,8 @@ from headrace.contract import Observer
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding
 from headrace.observe import control_client, control_server
-from headrace.observe.board import Board, Order, Orders
-from headrace.observe.control_client import NotRunning, applications, running
+from headrace.observe.board import Board, Order, OrderAnswer, Orders
+from headrace.observe.control_client import NotRunning, RunningApplications, applications, running
 from headrace.observe.control_server import LONGEST_PATH, ControlServer, control_directory, sockets
 from headrace.queries.processes import birth
 from headrace.run.stop import StopRequest
@@ -80,20 +80,28 @@ def test_the_socket_is_for_its_user_alone_and_goes_with_the_run(
     assert not path.exists()
 
 
-def test_an_order_is_answered_by_who_carries_it_out(tmp_path: Path, board: Board) -> None:
+@pytest.mark.parametrize("verb", ["stop", "pause", "resume", "restart"])
+def test_an_order_is_answered_by_who_carries_it_out(tmp_path: Path, board: Board, verb: str) -> None:
     orders, taken = Orders(), []
 
     def carry_out() -> None:
         order = orders.take()
         assert order is not None
         taken.append(order)
-        order.done("it is paused")
+        order.done("it is done")
 
     orders.on_order(carry_out)
+    there = RunningApplications(tmp_path)
+    methods: dict[str, Callable[[str], OrderAnswer]] = {
+        "stop": lambda query: there.stop(query)[0],
+        "pause": there.pause,
+        "resume": there.resume,
+        "restart": there.restart,
+    }
     with serving(tmp_path, board, orders):
-        answer = running(tmp_path, "totals")[0].order("pause", "totals")
-    assert (answer.done, answer.said) == (True, "it is paused")
-    assert [(order.verb, order.query) for order in taken] == [("pause", "totals")]
+        answer = methods[verb]("totals")
+    assert (answer.done, answer.said) == (True, "it is done")
+    assert [(order.verb, order.query) for order in taken] == [(verb, "totals")]
     assert taken[0].by
 
 
@@ -109,7 +117,7 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
     asked, heard, follows = [], [], threading.Event()
 
     def follow() -> None:
-        for event in running(tmp_path)[0].follow():
+        for event in RunningApplications(tmp_path).follow():
             heard.append(event["event"])
             follows.set()
 
@@ -122,7 +130,8 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
     with serving(tmp_path, board, Orders(), stop) as server:
         follower.start()
         assert follows.wait(10)
-        assert running(tmp_path)[0].stop(now=True).said == "the application has stopped"
+        (answer,) = RunningApplications(tmp_path).stop(now=True)
+        assert answer.said == "the application has stopped"
     follower.join(10)
     assert (asked, heard) == ([True], ["following", "ended"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.observe.board import OrderAnswer
+    from headrace.observe.control_client import RunningApplications
 
 
 @click.command()
@@ -26,7 +27,7 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
     Running batches finish, as after SIGTERM, and the command waits for that; 1 when nothing runs. The other queries run
     on when one is stopped. An application that is stopping already is waited for, and nothing else changes.
     """
-    from headrace.api import stop as stop_running
+    from headrace.api import running
     from headrace.load import load
 
     if query is not None and now:
@@ -35,7 +36,7 @@ def stop(query: str | None, now: bool, directory: Path, target: str | None, as_j
     project = load(directory, target=target, may_lack_variables=True)
     if query is not None:
         chosen(project, [query])
-    return _tell(stop_running(project, query, now=now, notify=_note), as_json=as_json)
+    return _tell(running(project).stop(query, now=now, notify=_note), as_json=as_json)
 
 
 def _note(sentence: str) -> None:
@@ -52,9 +53,7 @@ def pause(query: str, directory: Path, target: str | None, as_json: bool) -> int
     The application and its session run on, and keep the query until it is resumed. A query that is paused already stays
     so, and the exit code is 0.
     """
-    from headrace.api import pause as pause_one
-
-    return _order(pause_one, query, directory, target, as_json=as_json)
+    return _order(lambda there: there.pause(query), query, directory, target, as_json=as_json)
 
 
 @click.command()
@@ -65,9 +64,7 @@ def resume(query: str, directory: Path, target: str | None, as_json: bool) -> in
 
     All checks of a start are made; 1 when they refuse it.
     """
-    from headrace.api import resume as resume_one
-
-    return _order(resume_one, query, directory, target, as_json=as_json)
+    return _order(lambda there: there.resume(query), query, directory, target, as_json=as_json)
 
 
 @click.command()
@@ -79,19 +76,18 @@ def restart(query: str, directory: Path, target: str | None, as_json: bool) -> i
     Its running batch finishes; a query that has failed is started as well. Nothing new is picked up: the application
     has its files as they were when it was started. For a change of the project stop it, and run it again.
     """
-    from headrace.api import restart as restart_one
-
-    return _order(restart_one, query, directory, target, as_json=as_json)
+    return _order(lambda there: there.restart(query), query, directory, target, as_json=as_json)
 
 
 def _order(
-    do: Callable[[Any, str], OrderAnswer], query: str, directory: Path, target: str | None, *, as_json: bool
+    do: Callable[[RunningApplications], OrderAnswer], query: str, directory: Path, target: str | None, *, as_json: bool
 ) -> int:
+    from headrace.api import running
     from headrace.load import load
 
     project = load(directory, target=target, may_lack_variables=True)
     chosen(project, [query])
-    return _tell([do(project, query)], as_json=as_json)
+    return _tell([do(running(project))], as_json=as_json)
 
 
 def _tell(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:

@@ -59,10 +59,10 @@ def status(
 
 def _follow(project: Project, look: Callable[[], list[QueryStatus]], *, as_json: bool) -> None:
     """Show each event as it comes: as a line of JSON, or as what it made of the table."""
-    from headrace.api import follow
+    from headrace.api import running
 
     if as_json:
-        for event in follow(project):
+        for event in running(project).follow():
             say_json(event)
         return
     from rich.console import Console
@@ -73,7 +73,7 @@ def _follow(project: Project, look: Callable[[], list[QueryStatus]], *, as_json:
     console = Console(markup=False, highlight=False)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         shown_at = 0.0
-        for event in follow(project):
+        for event in running(project).follow():
             if event["event"] == "note":
                 live.console.print(f"{event['finding']['code']}: {event['finding']['what']}")
             elif time.monotonic() - shown_at >= REDRAWN_SECONDS or event["event"] != "batch":

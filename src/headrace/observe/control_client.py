@@ -82,6 +82,44 @@ class RunningApplication:
             yield from _lines(connection, request)
 
 
+class RunningApplications:
+    """The applications that run out of one storage; each method looks for them when it is called.
+
+    What is done to one query is done in the application that runs it, which raises HeadraceError (HR850) if none does.
+    """
+
+    def __init__(self, storage: Path) -> None:
+        self._storage = storage
+
+    def stop(
+        self, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
+    ) -> list[OrderAnswer]:
+        """Stop `query` in the application that runs it, or (None) all that runs, and wait for that.
+
+        now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets
+        a sentence for each application that is stopping already, which continues as it was asked to.
+        """
+        if query is not None:
+            return [each.order("stop", query) for each in running(self._storage, query)]
+        return [each.stop(now=now, notify=notify) for each in running(self._storage)]
+
+    def pause(self, query: str) -> OrderAnswer:
+        """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
+        return running(self._storage, query)[0].order("pause", query)
+
+    def resume(self, query: str) -> OrderAnswer:
+        """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
+        return running(self._storage, query)[0].order("resume", query)
+
+    def restart(self, query: str) -> OrderAnswer:
+        """Stop `query` after its running batch and start it again as it was loaded: no change is read."""
+        return running(self._storage, query)[0].order("restart", query)
+
+    def follow(self) -> Iterator[dict[str, Any]]:
+        """Every event of the application that was started last, until it ends."""
+        yield from running(self._storage)[-1].follow()
+
+
 def applications(storage: Path) -> list[RunningApplication]:
     """All that run out of a storage directory and answer; what dead processes have left is removed."""
     found = []
