@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.change.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.layout import COMMITS, OFFSETS, state_folder
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import COMMITS, OFFSETS, STATE, numbered
 from headrace.contract import Held
 from headrace.errors import CheckpointError, NothingChanged
 from headrace.model import Project
@@ -305,8 +304,8 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         batches = {}
     counts = (
         *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
-        (size_of(checkpoint) - size_of(state_folder(checkpoint)), "bytes of the checkpoint"),
-        (size_of(state_folder(checkpoint)), "bytes of state"),
+        (size_of(checkpoint) - size_of(checkpoint / STATE), "bytes of the checkpoint"),
+        (size_of(checkpoint / STATE), "bytes of state"),
         (_archived(layout), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),

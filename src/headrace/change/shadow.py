@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.layout import operator_descriptions
+from headrace.checkpoint.logs import operator_descriptions
 from headrace.checkpoint.relocation import rewrite_text
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, NothingChanged

@@ -16,8 +16,7 @@ from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.layout import commits_folder, offsets_folder
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import COMMITS, OFFSETS, numbered
 from headrace.checkpoint.sources import renamed
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
@@ -139,7 +138,7 @@ class Archive:
         if done is None:
             return 0
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        reachable = [batch for batch in numbered(offsets_folder(checkpoint.root)) if batch <= done]
+        reachable = [batch for batch in numbered(checkpoint.root / OFFSETS) if batch <= done]
         known = self._known(min(reachable, default=done))
         if not any(batch <= done for batch in known):
             known = self._known(0)
@@ -156,7 +155,7 @@ class Archive:
 
     def _follow(self, checkpoint: Checkpoint, batch: int) -> int:
         fresh: list[ArchivedBatch] = []
-        commits = commits_folder(checkpoint.root)
+        commits = checkpoint.root / COMMITS
         while (commits / str(batch)).exists():
             found = _read(checkpoint, batch)
             if found is None:

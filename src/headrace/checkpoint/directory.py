@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator, state_operator
-from headrace.checkpoint.layout import (
-    commit_file,
-    commits_folder,
-    id_file,
-    offsets_file,
-    offsets_folder,
-    source_folder,
-    sources_folder,
-    state_folder,
+from headrace.checkpoint.logs import (
+    COMMITS,
+    COMPACT,
+    ID_FILE,
+    OFFSETS,
+    RESTORE,
+    SOURCES,
+    STATE,
+    body,
+    broken,
+    lacking,
+    numbered,
+    text_of,
+    unreadable,
 )
-from headrace.checkpoint.logs import COMPACT, RESTORE, body, broken, lacking, numbered, text_of, unreadable
 from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
 from headrace.errors import CheckpointError, Finding, Where
 
@@ -39,7 +43,7 @@ class Checkpoint:
     @property
     def id(self) -> str | None:
         """The query's id for life, or None before its first start."""
-        file = id_file(self.root)
+        file = self.root / ID_FILE
         text = text_of(file)
         if text is None:
             return None
@@ -51,46 +55,46 @@ class Checkpoint:
     @property
     def last_batch(self) -> int | None:
         """The newest batch that was planned, done or not."""
-        return max(numbered(offsets_folder(self.root)), default=None)
+        return max(numbered(self.root / OFFSETS), default=None)
 
     @property
     def last_committed(self) -> int | None:
         """The newest batch that Spark has marked as done."""
-        return max(numbered(commits_folder(self.root)), default=None)
+        return max(numbered(self.root / COMMITS), default=None)
 
     def offset_numbers(self) -> tuple[int, ...]:
         """The batches whose plans Spark still keeps, in order."""
-        return tuple(numbered(offsets_folder(self.root)))
+        return tuple(numbered(self.root / OFFSETS))
 
     def commit_numbers(self) -> tuple[int, ...]:
         """The batches whose marks that they are done Spark still keeps, in order."""
-        return tuple(numbered(commits_folder(self.root)))
+        return tuple(numbered(self.root / COMMITS))
 
     def offset(self, batch: int) -> OffsetEntry | None:
         """What was planned for one batch, or None."""
-        file = offsets_file(self.root, batch)
+        file = self.root / OFFSETS / str(batch)
         text = text_of(file)
         return None if text is None else OffsetEntry.parse(batch, text, file)
 
     def commit(self, batch: int) -> CommitEntry | None:
         """The mark that one batch is done, or None."""
-        file = commit_file(self.root, batch)
+        file = self.root / COMMITS / str(batch)
         text = text_of(file)
         return None if text is None else CommitEntry.parse(batch, text, file)
 
     def offsets(self) -> dict[int, OffsetEntry]:
         """What was planned for each batch that Spark still keeps, in order."""
-        found = ((batch, self.offset(batch)) for batch in numbered(offsets_folder(self.root)))
+        found = ((batch, self.offset(batch)) for batch in numbered(self.root / OFFSETS))
         return {batch: entry for batch, entry in found if entry is not None}
 
     def commits(self) -> dict[int, CommitEntry]:
         """The marks of the batches that are done, as far as Spark still keeps them, in order."""
-        found = ((batch, self.commit(batch)) for batch in numbered(commits_folder(self.root)))
+        found = ((batch, self.commit(batch)) for batch in numbered(self.root / COMMITS))
         return {batch: entry for batch, entry in found if entry is not None}
 
     def source_names(self) -> tuple[str, ...]:
         """The sources that keep a log of their own here."""
-        folder = sources_folder(self.root)
+        folder = self.root / SOURCES
         return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else ()
 
     def source_log(self, name: str) -> dict[int, tuple[str, ...]]:
@@ -98,7 +102,7 @@ class Checkpoint:
 
         File source: one JSON line for each file. Rate source: entry 0 holds its creation time in milliseconds.
         """
-        folder = source_folder(self.root, name)
+        folder = self.root / SOURCES / name
         for _ in range(_LISTINGS):
             log = _unfolded(numbered(folder))
             if log is not None:
@@ -112,11 +116,11 @@ class Checkpoint:
     @property
     def is_stateful(self) -> bool:
         """Whether the query keeps state, so that Spark needs every partition of each batch computed."""
-        return state_folder(self.root).is_dir()
+        return (self.root / STATE).is_dir()
 
     def state_operators(self) -> tuple[StateOperator, ...]:
         """The query's stateful operators; none before the first batch, or for a query without state."""
-        folder = state_folder(self.root)
+        folder = self.root / STATE
         numbers = sorted(numbered(folder))
         found = (state_operator(folder / str(number)) for number in numbers)
         return tuple(operator for operator in found if operator is not None)
@@ -169,7 +173,7 @@ def _problems(root: Path, partitions: int | None) -> Iterator[Finding]:
     try:
         if not root.exists():
             return
-        offsets, commits = numbered(offsets_folder(root)), numbered(commits_folder(root))
+        offsets, commits = numbered(root / OFFSETS), numbered(root / COMMITS)
         numbered(root)
     except (CheckpointError, OSError) as error:
         yield from _findings(error, root)
@@ -178,13 +182,13 @@ def _problems(root: Path, partitions: int | None) -> Iterator[Finding]:
     yield from _unreadable(offsets, OffsetEntry.parse)
     yield from _unreadable(commits, CommitEntry.parse)
     yield from _gaps(root, offsets, commits)
-    yield from _source_logs(sources_folder(root), _log_ends(offsets))
+    yield from _source_logs(root / SOURCES, _log_ends(offsets))
     done = max(commits, default=None)
     following = max(max(offsets, default=0), -1 if done is None else done + 1)
     try:
         yield from state_problems(root, following, done, partitions)
     except (CheckpointError, OSError) as error:
-        yield from _findings(error, state_folder(root))
+        yield from _findings(error, root / STATE)
 
 
 def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, ...]:
@@ -192,7 +196,7 @@ def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, .
 
 
 def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
-    file = id_file(root)
+    file = root / ID_FILE
     try:
         text = text_of(file)
         known = text is not None and bool(json.loads(text)["id"])
@@ -227,7 +231,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
     for batch in sorted(set(range(min(offsets, default=0), max(offsets, default=-1))) - set(offsets)):
         yield Finding(
             code="HR504",
-            where=Where(file=str(offsets_file(root, batch))),
+            where=Where(file=str(root / OFFSETS / str(batch))),
             what=f"the offsets of batch {batch} are missing between those of its neighbours",
             fix="restore the file from a backup, if progress was not written beside the batches; verify takes it from "
             "the archive, and Spark itself needs those of the last two batches only",
@@ -252,7 +256,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
     for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
         yield Finding(
             code="HR505",
-            where=Where(file=str(commit_file(root, batch))),
+            where=Where(file=str(root / COMMITS / str(batch))),
             what=f"the commit of batch {batch} is missing, and later ones are there, of which Spark reads the newest",
         )
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry
-from headrace.checkpoint.layout import commit_file, offsets_file, source_folder, state_folder
-from headrace.checkpoint.logs import COMPACT, checksum_of, numbered
+from headrace.checkpoint.logs import COMMITS, COMPACT, OFFSETS, SOURCES, STATE, checksum_of, numbered
 from headrace.storage.durable import files_below, sync_directory, sync_file
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
@@ -53,12 +52,12 @@ class Durability:
             self._entries[folder] = max(numbered(folder), default=-1)
 
     def _logs(self) -> tuple[Path, ...]:
-        return tuple(source_folder(self.checkpoint.root, name) for name in self.checkpoint.source_names())
+        return tuple(self.checkpoint.root / SOURCES / name for name in self.checkpoint.source_names())
 
     def _files(self, batch: int) -> Iterator[Path]:
         root = self.checkpoint.root
-        yield from _with_checksum(offsets_file(root, batch))
-        yield from _with_checksum(commit_file(root, batch - 1))
+        yield from _with_checksum(root / OFFSETS / str(batch))
+        yield from _with_checksum(root / COMMITS / str(batch - 1))
         for folder in self._logs():
             number = self._entries.get(folder, -1) + 1
             while (file := _entry(folder, number)) is not None:
@@ -69,7 +68,7 @@ class Durability:
             self._stores = _stores(root)
         commit = self.checkpoint.commit(batch - 1)
         for store in self._stores:
-            for name in _names(commit, batch, store.relative_to(state_folder(root))):
+            for name in _names(commit, batch, store.relative_to(root / STATE)):
                 for kind in _KINDS:
                     yield from _with_checksum(store / f"{name}.{kind}")
 
@@ -88,7 +87,7 @@ def _entry(folder: Path, number: int) -> Path | None:
 
 def _stores(root: Path) -> tuple[Path, ...]:
     """The directories in which stores keep their versions; none before the first state is written."""
-    found = {file.parent for kind in _KINDS for file in state_folder(root).glob(f"*/*/**/*.{kind}")}
+    found = {file.parent for kind in _KINDS for file in (root / STATE).glob(f"*/*/**/*.{kind}")}
     return tuple(sorted(found))
 
 

@@ -22,17 +22,19 @@ from pathlib import Path
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.layout import (
+from headrace.checkpoint.logs import (
     COMMITS,
+    ID_FILE,
     OFFSETS,
     SOURCES,
-    commits_folder,
-    id_file,
-    offsets_folder,
+    broken,
+    checksum_of,
+    numbered,
     operator_descriptions,
-    source_folder,
+    remove_file,
+    replace_file,
+    text_of,
 )
-from headrace.checkpoint.logs import broken, checksum_of, numbered, remove_file, replace_file, text_of
 from headrace.checkpoint.relocation import described
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import copy_file, files_below, remove_tree
@@ -52,7 +54,7 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
     all this is done: after a crash in between, the next start does the rest.
     """
     last = checkpoint.last_committed
-    files = numbered(offsets_folder(checkpoint.root))
+    files = numbered(checkpoint.root / OFFSETS)
     newest = None if last is None else checkpoint.offset(last)
     if last is None or newest is None or newest.is_continuous is continuous:
         return
@@ -104,7 +106,7 @@ def gap_before_newest(
     written_async: whether progress was written asynchronously; None where no record tells, as for a checkpoint of
     Headrace 0.1.0 whose sink may have done so.
     """
-    offsets, commits = numbered(offsets_folder(checkpoint.root)), numbered(commits_folder(checkpoint.root))
+    offsets, commits = numbered(checkpoint.root / OFFSETS), numbered(checkpoint.root / COMMITS)
     newest, committed = max(offsets, default=None), max(commits, default=None)
     if not newest or newest - 1 in offsets:
         return None
@@ -151,10 +153,8 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
     if not root.is_dir():
         yield refused("there is no such directory", "name the checkpointLocation that the query ran with")
         return
-    if not offsets_folder(root).is_dir() or not id_file(root).is_file():
-        below = [
-            folder for folder in sorted(root.glob("*")) if id_file(folder).exists() and offsets_folder(folder).is_dir()
-        ]
+    if not (root / OFFSETS).is_dir() or not (root / ID_FILE).is_file():
+        below = [file.parent for file in sorted(root.glob(f"*/{ID_FILE}")) if (file.parent / OFFSETS).is_dir()]
         fix = f"name {below[0]}" if below else "name the checkpointLocation that the query ran with"
         yield refused(
             "it is not a checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
@@ -202,9 +202,9 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     gap = gap_before_newest(old, None, written_async=None)
     if isinstance(gap, Gap):
         # Progress was written beside the batches, which Headrace does with few sinks.
-        _write(offsets_folder(copy) / gap.file.name, gap.text)
+        _write(copy / OFFSETS / gap.file.name, gap.text)
     made = Checkpoint(copy)
-    for file in numbered(offsets_folder(copy)).values():
+    for file in numbered(copy / OFFSETS).values():
         _rename(file, names)
     for file in operator_descriptions(copy):
         _place(file, place)
@@ -237,7 +237,7 @@ def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]
         yield inside
         return
     for name in names.get(parts[1], ()):
-        yield source_folder(Path(), name).joinpath(*parts[2:])
+        yield Path(SOURCES, name, *parts[2:])
 
 
 def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:

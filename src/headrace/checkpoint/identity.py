@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.layout import offsets_file, source_folder
-from headrace.checkpoint.logs import broken, text_of
+from headrace.checkpoint.logs import OFFSETS, SOURCES, broken, text_of
 from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, renamed, renamed_text
 from headrace.errors import reason
 
@@ -38,7 +37,7 @@ class PlannedBatch:
     @property
     def entry(self) -> OffsetEntry:
         """The offsets as values."""
-        return OffsetEntry.parse(self.batch, self.offsets, offsets_file(Path(), self.batch))
+        return OffsetEntry.parse(self.batch, self.offsets, Path(OFFSETS, str(self.batch)))
 
     def digest(self, roots: Sequence[Path] = ()) -> str:
         """Sixty-four hexadecimal digits: the same for the same rows, different for others.
@@ -95,14 +94,14 @@ def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
 
     Reads only the files that tell of this batch. Raises CheckpointError when one of them is damaged.
     """
-    file = offsets_file(checkpoint.root, batch)
+    file = checkpoint.root / OFFSETS / str(batch)
     text = text_of(file)
     before = checkpoint.offset(batch - 1) if batch else OffsetEntry(batch=-1)
     if text is None or before is None:
         return None
     logs: dict[str, dict[int, LogEntry]] = {}
     for name, offset in OffsetEntry.parse(batch, text, file).offsets.items():
-        folder, start, end = source_folder(checkpoint.root, name), before.offsets.get(name), log_offset(offset)
+        folder, start, end = checkpoint.root / SOURCES / name, before.offsets.get(name), log_offset(offset)
         if end is not None:
             begin = log_offset(start)
             found = log_entries(folder, -1 if begin is None else begin, end)

@@ -1,14 +1,18 @@
-"""Spark's metadata logs, directories of numbered files with a version in the first line: read, and written again."""
+"""Where Spark keeps what in a checkpoint, and its logs, directories of numbered files: read, and written again."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.checkpoint.layout import COMMITS, OFFSETS
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable
 from headrace.storage.durable import names_in
 
+# What a checkpoint holds: the id of its query; a file for each batch, planned or done; the sources' own logs by their
+# names; the state of each operator by its number.
+ID_FILE, OFFSETS, COMMITS, SOURCES, STATE = "metadata", "offsets", "commits", "sources", "state"
+_DESCRIPTIONS = ("_metadata", "v2")
 COMPACT = ".compact"
 RESTORE = "restore it from a backup, or reset the query (headrace reset QUERY)"
 
@@ -30,6 +34,17 @@ def numbered(folder: Path) -> dict[int, Path]:
         if number.isascii() and number.isdigit():
             found[int(number)] = folder / name
     return dict(sorted(found.items()))
+
+
+def operator_descriptions(root: Path) -> Iterator[Path]:
+    """The files in which Spark describes the stateful operators of a checkpoint, with absolute paths."""
+    files = (root / STATE).glob("/".join(("*", *_DESCRIPTIONS, "*")))
+    return (file for file in files if not file.name.startswith("."))
+
+
+def is_description(inside: Path) -> bool:
+    """Whether a path within a checkpoint lies where those files do."""
+    return inside.parts[:1] == (STATE,) and inside.parts[2:4] == _DESCRIPTIONS
 
 
 def unreadable(place: Path, error: OSError) -> Finding:

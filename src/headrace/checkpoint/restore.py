@@ -16,20 +16,19 @@ from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry, state_operator
 from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
-from headrace.checkpoint.layout import (
+from headrace.checkpoint.logs import (
     COMMITS,
+    COMPACT,
     OFFSETS,
+    SOURCES,
     STATE,
-    commit_file,
-    commits_folder,
+    body,
     is_description,
-    offsets_file,
-    offsets_folder,
-    operator_folder,
-    source_folder,
-    state_folder,
+    numbered,
+    remove_file,
+    replace_file,
+    text_of,
 )
-from headrace.checkpoint.logs import COMPACT, body, numbered, remove_file, replace_file, text_of
 from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
 from headrace.checkpoint.state_files import Attempts, StateStoreFiles, stores_in, version_of
 from headrace.errors import CheckpointError
@@ -74,7 +73,7 @@ def restorable(
 
     None where nothing is lost, and where it cannot be brought there: then a look at the whole checkpoint tells why.
     """
-    newest = max(numbered(offsets_folder(checkpoint.root)), default=-1)
+    newest = max(numbered(checkpoint.root / OFFSETS), default=-1)
     if any(batch in empty for batch in range(last + 1, newest + 1)):
         # The partitions of the state were changed since: it has no versions that the sink's batches began with.
         return None
@@ -118,10 +117,10 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     here = {known: name for name, known in ledger_names(root).items()}
     found = replace(found, plans={batch: plan.called(here) for batch, plan in found.plans.items()})
     # The commits go first: Spark would resume from a batch that is marked as done.
-    for batch, file in sorted(numbered(commits_folder(root)).items(), reverse=True):
+    for batch, file in sorted(numbered(root / COMMITS).items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):
             remove_file(file)
-    for batch, file in sorted(numbered(offsets_folder(root)).items(), reverse=True):
+    for batch, file in sorted(numbered(root / OFFSETS).items(), reverse=True):
         if batch > first:
             remove_file(file)
     for store in found.stores:
@@ -134,9 +133,9 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     for name in sorted({name for plan in found.plans.values() for name in plan.logs}):
         entries = {number: entry for plan in found.plans.values() for number, entry in plan.logs.get(name, {}).items()}
         end = log_offset(found.plans[found.last].entry.offsets.get(name))
-        restore_log(source_folder(root, name), entries, max(entries, default=-1) if end is None else end)
+        restore_log(root / SOURCES / name, entries, max(entries, default=-1) if end is None else end)
     for batch, plan in found.plans.items():
-        file = offsets_file(root, batch)
+        file = root / OFFSETS / str(batch)
         if batch <= first and text_of_sound(file) != plan.offsets:
             file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, plan.offsets)
@@ -201,7 +200,7 @@ def _lines(file: Path) -> list[str]:
 
 def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
     """Whether the checkpoint has what it planned for `batch` and for all that it planned later."""
-    newest = max(numbered(offsets_folder(checkpoint.root)), default=-1)
+    newest = max(numbered(checkpoint.root / OFFSETS), default=-1)
     return newest >= batch and all(_planned(checkpoint, number) is not None for number in {batch, newest})
 
 
@@ -218,7 +217,7 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
     The state that such a batch has left behind may be another than what the sink's rows were computed with, as where a
     copy of this checkpoint has planned the batch over other files.
     """
-    oldest = min(numbered(offsets_folder(checkpoint.root)), default=0)
+    oldest = min(numbered(checkpoint.root / OFFSETS), default=0)
     for batch in range(oldest + 1 if oldest else 0, last + 1):
         theirs = kept(batch)
         if theirs is None:
@@ -230,7 +229,7 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
 
 
 def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
-    file = commit_file(checkpoint.root, batch)
+    file = checkpoint.root / COMMITS / str(batch)
     try:
         text = text_of(file)
         return text is not None and CommitEntry.parse(batch, text, file) is not None
@@ -242,8 +241,8 @@ def stores_of(root: Path, partitions: int | None) -> list[StateStoreFiles] | Non
     """Every store of every partition; none for a query without state, None where it is not known how many there are."""
     stores: list[StateStoreFiles] = []
     attempts = Attempts(root)
-    for number in sorted(numbered(state_folder(root))):
-        folder = operator_folder(root, number)
+    for number in sorted(numbered(root / STATE)):
+        folder = root / STATE / str(number)
         try:
             operator = state_operator(folder)
         except CheckpointError:
@@ -324,14 +323,14 @@ class Past:
 
     def text(self, batch: int) -> str | None:
         """The offsets of a batch as Spark reads them."""
-        text = text_of(offsets_file(self.checkpoint.root, batch))
+        text = text_of(self.checkpoint.root / OFFSETS / str(batch))
         if text is None and batch in self.archived:
             text = self.archived[batch].entry.format()
         return text
 
     def commit_text(self, batch: int) -> str | None:
         """The mark that a batch is done, as Spark reads it; of one with state only Spark's own will do."""
-        text = text_of(commit_file(self.checkpoint.root, batch))
+        text = text_of(self.checkpoint.root / COMMITS / str(batch))
         if text is not None or self.checkpoint.is_stateful:
             return text
         known = self.archived.get(batch)
@@ -349,11 +348,11 @@ class Past:
             if not _is_later(file.relative_to(self.checkpoint.root), self.checkpoint.root, batch):
                 link(file, target / file.relative_to(self.checkpoint.root))
         for number in range(max(batch - 1, 0), batch + 1):
-            _fill(offsets_file(target, number), self.text(number))
-        _fill(commit_file(target, batch), self.commit_text(batch))
-        reached = OffsetEntry.parse(batch, self.text(batch) or "", offsets_file(target, batch))
+            _fill(target / OFFSETS / str(number), self.text(number))
+        _fill(target / COMMITS / str(batch), self.commit_text(batch))
+        reached = OffsetEntry.parse(batch, self.text(batch) or "", target / OFFSETS / str(batch))
         for name, end in self._log_ends(reached).items():
-            restore_log(source_folder(target, name), {}, end)
+            restore_log(target / SOURCES / name, {}, end)
 
     def _log_ends(self, reached: OffsetEntry) -> dict[str, int]:
         """Up to which entry of its own log each source was read; -1: it had given nothing."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
-from headrace.checkpoint.layout import commits_folder, operator_folder, state_folder
-from headrace.checkpoint.logs import RESTORE, checksum_of, numbered, text_of
+from headrace.checkpoint.logs import COMMITS, RESTORE, STATE, checksum_of, numbered, text_of
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage.remote import RemotePath
 
@@ -145,7 +144,7 @@ class Attempts:
     """Which attempts at batches the commits of a checkpoint name; each commit is read once, and only when asked for."""
 
     def __init__(self, root: Path) -> None:
-        self._folder = commits_folder(root)
+        self._folder = root / COMMITS
         self._commits: dict[int, CommitEntry | None] = {}
 
     def commit_before(self, version: int) -> Path:
@@ -236,7 +235,7 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
 
     partitions: how many there are, where Spark's own metadata no longer tells.
     """
-    folders = [operator_folder(root, number) for number in sorted(numbered(state_folder(root)))] if version else []
+    folders = [root / STATE / str(number) for number in sorted(numbered(root / STATE))] if version else []
     stores: list[tuple[StateOperator, StateStoreFiles]] = []
     attempts = Attempts(root)
     for folder in folders:

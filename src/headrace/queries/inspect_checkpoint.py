@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.handover import gap_before_newest
-from headrace.checkpoint.layout import commit_file, commits_folder, offsets_folder, sources_folder, state_folder
+from headrace.checkpoint.logs import COMMITS, OFFSETS, SOURCES, STATE
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
@@ -89,7 +89,7 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
     if committed is not None and not checkpoint.state_operators():
         raise CheckpointError(
             code="HR527",
-            where=Where(file=str(state_folder(checkpoint.root))),
+            where=Where(file=str(checkpoint.root / STATE)),
             what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
             "directory was lost, or the query kept no state before",
             fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
@@ -233,10 +233,10 @@ def _archived(layout: QueryLayout) -> tuple[int, ...]:
 def _sizes(layout: QueryLayout) -> dict[str, int]:
     root = layout.checkpoint
     places = {
-        "offsets": offsets_folder(root),
-        "commits": commits_folder(root),
-        "sources": sources_folder(root),
-        "state": state_folder(root),
+        "offsets": root / OFFSETS,
+        "commits": root / COMMITS,
+        "sources": root / SOURCES,
+        "state": root / STATE,
         "archive": layout.archive,
         "tables": layout.tables,
         "quarantine": layout.quarantine,
@@ -310,6 +310,6 @@ def stored_status(project: Project, query: Query) -> StoredStatus:
 
 def _modified(checkpoint: Checkpoint, batch: int) -> datetime | None:
     try:
-        return instant(commit_file(checkpoint.root, batch).stat().st_mtime)
+        return instant((checkpoint.root / COMMITS / str(batch)).stat().st_mtime)
     except FileNotFoundError:
         return None

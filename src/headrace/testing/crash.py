@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from headrace.checkpoint.layout import commit_file
+from headrace.checkpoint.logs import COMMITS
 from headrace.contract import Boundary
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 
@@ -58,7 +58,7 @@ class KillAt:
 
     def watch(self, checkpoint: Path) -> None:
         """Kill this process as soon as the commit file of the batch is in `checkpoint`."""
-        commit = commit_file(checkpoint, self.batch)
+        commit = checkpoint / COMMITS / str(self.batch)
 
         def wait() -> None:
             while not commit.exists():

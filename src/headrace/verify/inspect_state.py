@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.entries import StateOperator
-from headrace.checkpoint.layout import operator_folder
+from headrace.checkpoint.logs import STATE
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
@@ -103,7 +103,7 @@ def _operators(
     spark: SparkSession, query: Query, checkpoint: Checkpoint, batch: int, key: Mapping[str, str], limit: int
 ) -> Iterator[OperatorState]:
     for operator in checkpoint.state_operators():
-        folder = operator_folder(checkpoint.root, operator.number)
+        folder = checkpoint.root / STATE / str(operator.number)
         try:
             parts = tuple(_parts(spark, query, checkpoint, operator, batch, key, limit))
         except CheckpointError:
