@@ -1,15 +1,26 @@
-"""What tests of streaming queries are made of: a query's answer over given rows."""
+"""What tests of streaming queries are made of: a query's answer over given rows, and its run over batches."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.testing.evaluate import evaluate
-    from headrace.testing.rows import Row, Rows
+    from headrace.testing.batch_answer import evaluate
+    from headrace.testing.rows import ResultRow, ResultRows
+    from headrace.testing.timelines import Crash, CrashBeforeCommit, Restart, TimelineRun, Watermark, timeline
 
-__all__ = ["Row", "Rows", "evaluate"]
+__all__ = [
+    "Crash",
+    "CrashBeforeCommit",
+    "Restart",
+    "ResultRow",
+    "ResultRows",
+    "TimelineRun",
+    "Watermark",
+    "evaluate",
+    "timeline",
+]
 
-_MODULES = ("headrace.testing.rows", "headrace.testing.evaluate")
+_MODULES = ("headrace.testing.rows", "headrace.testing.batch_answer", "headrace.testing.timelines")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -15,7 +16,7 @@ from headrace.connectors.files.source import NO_AGE_LIMIT, Files
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding, ProjectError, nearest
-from headrace.model import NamedSource, Project, Query
+from headrace.model import NamedSource, Project, Query, SqlTransform, View
 from headrace.storage.durable import move
 from headrace.testing.values import json_value, plain_value
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Dicts, tuples, a pandas.DataFrame, the path of a file (.json, .jsonl, .csv with a header, .parquet); None: no rows.
 GivenRows: TypeAlias = Any
+_MARK, _MARKED = "_headrace_mark", "_with_marks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +57,32 @@ class Inlet:
     """The directory that stands in the place of one source.
 
     raw: the source is one of files, and its batches are the lines of such files, read by the source's own rules.
+    marked: it has rows by which the watermark moves alone, which a view takes out again.
     """
 
     source: NamedSource
     schema: StructType
     directory: Path
     raw: bool = False
+    marked: bool = False
+
+    @property
+    def hidden(self) -> str:
+        """The name of the source below the view."""
+        return f"{self.source.name}{_MARKED}"
+
+    @property
+    def view(self) -> View | None:
+        """The view of its name, without the rows that move the watermark; None where there are none.
+
+        The condition names the event time, or Spark would look at it before it looks at the watermark.
+        """
+        if not self.marked or self.source.watermark is None:
+            return None
+        columns = ", ".join(f"`{name}`" for name in self.schema.names)
+        seen = f"`{_MARK}` IS NULL OR `{self.source.watermark.column}` IS NULL"
+        sql = f"SELECT {columns} FROM `{self.hidden}` WHERE {seen}"
+        return View(name=self.source.name, transform=SqlTransform(sql=sql, inputs=(self.hidden,)))
 
     @property
     def stand_in(self) -> NamedSource:
@@ -68,12 +90,29 @@ class Inlet:
         if self.raw:
             own = cast(Files, self.source.connector)
             return replace(self.source, connector=replace(own, path=str(self.directory), clean_source="off"))
-        given = Given(path=str(self.directory), format="json", columns=json.dumps(self.schema.jsonValue()))
-        return replace(self.source, connector=given)
+        columns = self.schema.jsonValue()
+        if self.marked:
+            mark = {"name": _MARK, "type": "boolean", "nullable": True, "metadata": {}}
+            columns = {**columns, "fields": [*columns["fields"], mark]}
+        given = Given(path=str(self.directory), format="json", columns=json.dumps(columns))
+        return replace(self.source, name=self.hidden if self.marked else self.source.name, connector=given)
 
     def put(self, number: int, rows: GivenRows, root: Path) -> int:
         """Let a batch in as one file, at once; returns how many rows it has. Raises ProjectError."""
-        lines = list(rows) if self.raw else [json.dumps(record) for record in self.records(rows, root)]
+        return self._write(number, rows if self.raw else map(json.dumps, self.records(rows, root)))
+
+    def mark(self, number: int, time: datetime) -> int:
+        """Let a row in that moves the watermark to `time`, and that no query sees. Raises ProjectError."""
+        if self.source.watermark is None or self.raw:
+            what = f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
+            raise ProjectError(
+                Finding(code="HR721", what=what, fix="leave Watermark(...) out", where=self.source.where)
+            )
+        late = time + timedelta(seconds=self.source.watermark.delay.seconds)
+        return self._write(number, [json.dumps({self.source.watermark.column: json_value(late), _MARK: True})])
+
+    def _write(self, number: int, given: Iterable[str]) -> int:
+        lines = list(given)
         if lines:
             hidden = self.directory / f".{number:06d}"
             hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -111,9 +150,18 @@ class Inlet:
 
 
 def inlets(
-    project: Project, query: Query, batches: Mapping[str, Sequence[GivenRows]], spark: SparkSession, home: Path
+    project: Project,
+    query: Query,
+    batches: Mapping[str, Sequence[GivenRows]],
+    spark: SparkSession,
+    home: Path,
+    *,
+    marked: Collection[str] = (),
 ) -> dict[str, Inlet]:
-    """A directory for each source of `query`; raises ProjectError where `batches` name something else."""
+    """A directory for each source of `query`; raises ProjectError where `batches` name something else.
+
+    marked: the sources whose watermark is moved alone.
+    """
     sources = {source.name: source for source in project.sources_of(query)}
     for name in batches:
         if name not in sources:
@@ -125,7 +173,11 @@ def inlets(
         directory = home / "sources" / name
         directory.mkdir(parents=True)
         made[name] = Inlet(
-            source=source, schema=schema_of(source, spark), directory=directory, raw=_is_raw(source, given)
+            source=source,
+            schema=schema_of(source, spark),
+            directory=directory,
+            raw=_is_raw(source, given),
+            marked=name in marked,
         )
     return made
 
@@ -145,7 +197,14 @@ def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
 
 def standing_in(project: Project, made: Mapping[str, Inlet]) -> Project:
     """The project with the directories in the place of its sources."""
-    return replace(project, sources={**project.sources, **{name: inlet.stand_in for name, inlet in made.items()}})
+    sources = {name: source for name, source in project.sources.items() if name not in made}
+    stand_ins = [inlet.stand_in for inlet in made.values()]
+    views = {inlet.view.name: inlet.view for inlet in made.values() if inlet.view is not None}
+    return replace(
+        project,
+        sources={**sources, **{source.name: source for source in stand_ins}},
+        views={**project.views, **views},
+    )
 
 
 def _is_raw(source: NamedSource, batches: Sequence[GivenRows]) -> bool:

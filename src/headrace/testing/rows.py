@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 
 
-class Row:
+class ResultRow:
     """One row: `row.count`, `row["count"]`; equal to a dict of all its columns, and to a tuple of their values.
 
     A TIMESTAMP is a datetime without a zone: the time on the clock of the session's time zone.
@@ -49,7 +49,7 @@ class Row:
         return len(self._values)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Row):
+        if isinstance(other, ResultRow):
             return [*self._values] == [*other._values] and self._equals(other._values)
         if isinstance(other, Mapping):
             return self._values.keys() == other.keys() and self._equals(other)
@@ -66,7 +66,7 @@ class Row:
         return all(same(self._values[name], plain_value(value, self._types[name])) for name, value in others.items())
 
 
-class Rows(Collection[Row]):
+class ResultRows(Collection[ResultRow]):
     """Rows in a fixed order: by the key, then by the other columns, NULL first.
 
     With a key, `rows["open", "01:00"]` is the row of that key, where `01:00` is read as the column's type is; without
@@ -79,15 +79,15 @@ class Rows(Collection[Row]):
         self._types = {field.name: field.dataType for field in schema}
         first = [self.columns.index(name) for name in self.key]
         values = sorted((tuple(row) for row in rows), key=lambda row: _order(row, first))
-        self._rows = [Row(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
+        self._rows = [ResultRow(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
 
     @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: slice) -> list[ResultRow]: ...
 
     @overload
-    def __getitem__(self, index: Any) -> Row: ...
+    def __getitem__(self, index: Any) -> ResultRow: ...
 
-    def __getitem__(self, index: Any) -> Row | list[Row]:
+    def __getitem__(self, index: Any) -> ResultRow | list[ResultRow]:
         if isinstance(index, slice):
             return self._rows[index]
         if not self.key:
@@ -101,7 +101,7 @@ class Rows(Collection[Row]):
                 return row
         raise KeyError(f"no row has ({', '.join(self.key)}) = ({', '.join(map(shown, wanted))}); there are {self!r}")
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         return iter(self._rows)
 
     def __len__(self) -> int:
@@ -120,39 +120,39 @@ class Rows(Collection[Row]):
     def __repr__(self) -> str:
         return f"[{', '.join(map(repr, self._rows))}]"
 
-    def like(self, given: Iterable[Any]) -> Rows:
+    def like(self, given: Iterable[Any]) -> ResultRows:
         """`given` rows, dicts or tuples as rows of these columns; one that lacks columns has them all lacking.
 
         Raises ProjectError for a row with other columns.
         """
         made = [_record(row, self.columns) for row in given]
         names = [name for name in self.columns if not made or any(name in row for row in made)]
-        return Rows(
+        return ResultRows(
             [[plain_value(row.get(name), self._types[name]) for name in names] for row in made],
             _shape(self._types, names),
             [name for name in self.key if name in names],
         )
 
-    def only(self, columns: Sequence[str]) -> Rows:
+    def only(self, columns: Sequence[str]) -> ResultRows:
         """The rows with these columns alone."""
         rows = [[row[name] for name in columns] for row in self._rows]
-        return Rows(rows, _shape(self._types, columns), [name for name in self.key if name in columns])
+        return ResultRows(rows, _shape(self._types, columns), [name for name in self.key if name in columns])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowDifference:
     """A row that is not as expected. expected: None for a row that is one too many; actual: None for a missing one."""
 
-    expected: Row | None
-    actual: Row | None
+    expected: ResultRow | None
+    actual: ResultRow | None
 
 
-def differences(expected: Iterable[Any], actual: Rows) -> list[RowDifference]:
+def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifference]:
     """Where `actual` differs from the rows, dicts or tuples in `expected`, of which only the columns given count.
 
     Rows of one key are compared with each other; without a key a row is there or it is not.
     """
-    wanted = expected if isinstance(expected, Rows) else actual.like(expected)
+    wanted = expected if isinstance(expected, ResultRows) else actual.like(expected)
     held = actual if wanted.columns == actual.columns else actual.only(wanted.columns)
     left = list(held)
     lacking = []
@@ -179,9 +179,9 @@ def described(found: Sequence[RowDifference], most: int = 20) -> str:
     return "\n".join([*lines, *more])
 
 
-def collected(frame: DataFrame, key: Sequence[str] = ()) -> Rows:
+def collected(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
     """The rows of a DataFrame."""
-    return Rows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
+    return ResultRows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
 
 
 def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -227,7 +227,7 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def _same_key(one: Row, other: Row, rows: Rows) -> bool:
+def _same_key(one: ResultRow, other: ResultRow, rows: ResultRows) -> bool:
     return all(same(one[name], other[name]) for name in rows.key)
 
 
@@ -255,7 +255,7 @@ def _bare(value: Any) -> Any:
 
 
 def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
-    if isinstance(row, Row):
+    if isinstance(row, ResultRow):
         return dict(zip(row._values, row, strict=True))
     record = dict(row) if isinstance(row, Mapping) else dict(zip(columns, row, strict=False))
     unknown = next((name for name in record if name not in columns), None)

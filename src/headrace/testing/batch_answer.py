@@ -17,7 +17,7 @@ from headrace.model import Project, Query
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied, borrowed
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
-from headrace.testing.rows import Rows, collected
+from headrace.testing.rows import ResultRows, collected
 from headrace.testing.spark_session import shared_session
 from headrace.verify.answer import BatchAnswer, Prefix, answer
 from headrace.verify.batch_ranges import VersionRange, VersionRanges
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NEVER_MS, _AT_LAST_MS = -62_135_596_800_000, 253_402_300_799_000
 
 
-def evaluate(project: Project, query: str, *, spark: SparkSession | None = None, **inputs: GivenRows) -> Rows:
+def evaluate(project: Project, query: str, *, spark: SparkSession | None = None, **inputs: GivenRows) -> ResultRows:
     """The rows of `query` over `inputs`, given by the names of its sources: the batch query, all groups closed.
 
     Rows are dicts, tuples in the order of the columns, a pandas.DataFrame or the path of a file (JSON lines, .csv with

@@ -1,0 +1,195 @@
+"""Queries over batches of rows, through crashes and restarts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace.errors import CheckFailed, HeadraceError, ProjectError
+from headrace.testing import Crash, CrashBeforeCommit, Restart, Watermark, timeline
+from tests.docs.blocks import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.testing.timelines import Event
+
+pytestmark = pytest.mark.spark
+EXAMPLES = ROOT / "examples"
+HOURS = """
+import headrace as hr
+from pyspark.sql import DataFrame, functions as F
+
+events = hr.source.files("landing", format="json", schema="who STRING, time TIMESTAMP, price DOUBLE",
+                         watermark=("time", "10 minutes"))
+
+@hr.query(sink=hr.sink.console(), mode="append", trigger=hr.available_now)
+def hours(events: DataFrame) -> DataFrame:
+    counts = events.groupBy(F.window("time", "1 hour").alias("hour")).agg(F.count("*").alias("count"))
+    return counts.select(F.col("hour.start").alias("hour"), "count")
+
+@hr.query(sink=hr.sink.console(), mode="append")
+def wrong(events: DataFrame) -> DataFrame:
+    return events.select("who", F.rand().alias("chance"))
+
+@hr.query(sink=hr.sink.console(), mode="append")
+def failing(events: DataFrame) -> DataFrame:
+    return events.select(F.raise_error(F.lit("no such price")).alias("price"))
+
+@hr.query(sink=hr.sink.sqlite("result.db", table="pairs"), mode="append")
+def pairs(events: DataFrame) -> DataFrame:
+    later = events.select(F.col("who").alias("other"), F.col("time").alias("at"))
+    followed = F.expr("other = who AND at > time AND at < time + INTERVAL 1 HOUR")
+    return events.join(later, followed).select("who", "time", "at")
+"""
+
+
+@pytest.fixture
+def hours(tmp_path: Path) -> hr.Project:
+    (tmp_path / "headrace.yml").write_text("name: hours\n")
+    (tmp_path / "pipeline.py").write_text(HOURS)
+    return hr.load(tmp_path)
+
+
+@pytest.mark.parametrize("event", [Crash(), CrashBeforeCommit(), Restart()], ids=lambda event: type(event).__name__)
+def test_a_result_does_not_depend_on_crashes(spark: SparkSession, event: Event) -> None:
+    run = timeline(
+        hr.load(EXAMPLES / "mobile-monitoring"),
+        "counts_in_postgres",
+        spark=spark,
+        events=[
+            [("phone1", "01:10", "open"), ("phone2", "01:58", "open")],
+            event,
+            [("phone3", "01:58", "open"), ("phone3", "02:01", "close")],
+        ],
+    )
+    assert run.after(1)["open", "01:00"].count == 2
+    assert run.final == run.batch == [("open", "01:00", 3), ("close", "02:00", 1)]
+    assert run.late == []
+    assert run.state_rows == 2
+    assert run.watermark is None
+
+
+def test_late_rows_are_known_and_open_groups_are_left_out(spark: SparkSession, hours: hr.Project) -> None:
+    run = timeline(
+        hours,
+        "hours",
+        spark=spark,
+        events=[[("a", "12:05", 1.5), ("b", "12:50")], [("c", "13:15")], [("d", "12:01", 2.5), {"time": "14:30"}]],
+    )
+    assert run.after(1) == []
+    assert run.after(2) == [("12:00", 2)]
+    assert run.final == run.batch == [("12:00", 2), ("13:00", 1)]
+    assert run.late == [("d", "12:01", 2.5)]
+    assert run.watermark == datetime(2024, 1, 1, 14, 20)
+
+
+def test_the_watermark_moves_without_a_row(spark: SparkSession, hours: hr.Project) -> None:
+    run = timeline(hours, "hours", spark=spark, events=[[("a", "12:05")], Watermark("13:00"), [("b", "12:59")]])
+    assert run.final == [("12:00", 1)]
+    assert run.late == [("b", "12:59", None)]
+
+
+def test_batches_of_several_inputs_come_together(spark: SparkSession) -> None:
+    run = timeline(
+        hr.load(EXAMPLES / "outer-join"),
+        "shown",
+        spark=spark,
+        impressions=[[("ad1", "12:00"), ("ad2", "12:00")], Crash(), [("ad3", "18:00")]],
+        clicks=[[("ad1", "12:30")], [("ad3", "19:30")]],
+    )
+    assert run.after(1) == [("ad1", "12:00", "12:30")]
+    assert ("ad2", "12:00", None) in [(row.ad, f"{row.shown:%H:%M}", row.clicked) for row in run.final]
+
+
+def test_a_stream_that_is_joined_with_itself(spark: SparkSession, hours: hr.Project) -> None:
+    run = timeline(hours, "pairs", spark=spark, events=[[("a", "12:00")], [("a", "12:30"), ("b", "12:40")]])
+    assert run.final == [("a", "12:00", "12:30")]
+
+
+@pytest.mark.parametrize(
+    ("example", "query", "source", "batches"),
+    [
+        (
+            "deduplication",
+            "events_once",
+            "events",
+            [[("a", "12:00")], [("a", "12:00"), ("b", "12:01")], [("c", "15:00")]],
+        ),
+        (
+            "session-windows",
+            "sessions",
+            "visits",
+            [[("12:00:00", "user1")], [("12:00:04", "user1")], [("13:00", "user2")]],
+        ),
+        ("windowed-counts", "counts", "lines", [[("12:01", "cat dog")], [("12:07", "cat")]]),
+        ("word-count", "word_counts", "lines", [["cat dog"], ["cat"]]),
+    ],
+    ids=["dedup", "session", "sql", "complete"],
+)
+def test_examples_give_the_batch_answer(
+    spark: SparkSession, example: str, query: str, source: str, batches: list[list[object]]
+) -> None:
+    run = timeline(hr.load(EXAMPLES / example), query, spark=spark, given={source: batches})
+    assert run.final == run.batch
+    assert len(run.final) >= 1
+
+
+def test_a_state_function_is_run_without_a_batch_answer(spark: SparkSession) -> None:
+    readings = [[("a", "12:00"), ("b", "12:00")], [("a", "12:14")], [("a", "12:30")]]
+    run = timeline(hr.load(EXAMPLES / "transform-with-state"), "sensors", spark=spark, readings=readings)
+    assert run.after(1)["a"].readings == 1
+    assert run.final["b"].status == "silent"
+    with pytest.raises(CheckFailed, match="HR722"):
+        _ = run.batch
+
+
+def test_lines_that_break_the_schema_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    files = '{path: landing, format: json, schema: "who STRING, price INT", on_bad_row: quarantine}'
+    (tmp_path / "headrace.yml").write_text(
+        f"name: prices\nsources: {{prices: {{files: {files}}}}}\n"
+        "queries: {dear: {select: SELECT who FROM prices WHERE price > 5, sink: {console: {}}}}\n"
+    )
+    lines = ['{"who": "a", "price": 7}', '{"who": "b", "price": "much"}']
+    run = timeline(hr.load(tmp_path), "dear", spark=spark, prices=[lines])
+    assert run.final == [("a",)]
+    assert [line for line in run.quarantined if "much" in line] == run.quarantined != []
+
+
+def test_the_real_sink_is_kept_when_asked_for(spark: SparkSession, tmp_path: Path, hours: hr.Project) -> None:
+    run = timeline(hours, "pairs", spark=spark, sink=True, events=[[("a", "12:00")], Crash(), [("a", "12:30")]])
+    assert run.after(1) == []
+    assert run.final == [("a", "12:00", "12:30")]
+    assert (tmp_path / "result.db").exists()
+
+
+def test_a_result_that_is_not_the_batch_answer_fails(spark: SparkSession, hours: hr.Project) -> None:
+    with pytest.raises(AssertionError, match=r"(?s)not the batch answer.*- Row\(who='a', chance=.*\+ Row\(who='a'"):
+        timeline(hours, "wrong", spark=spark, events=[[("a", "12:00")]])
+    run = timeline(hours, "wrong", spark=spark, batch=False, events=[[("a", "12:00")]])
+    assert len(run.final) == 1
+
+
+def test_a_query_that_fails_says_why(spark: SparkSession, hours: hr.Project) -> None:
+    with pytest.raises(HeadraceError, match="no such price"):
+        timeline(hours, "failing", spark=spark, events=[[("a", "12:00")]])
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        ([Crash(), [("a", "12:00")]], "stands before the first batch"),
+        ([[], Crash()], "cannot crash in a batch without rows"),
+        ([], "has no batch"),
+    ],
+    ids=["first", "empty", "none"],
+)
+def test_a_timeline_that_cannot_be_run_is_refused(
+    spark: SparkSession, hours: hr.Project, events: list[object], message: str
+) -> None:
+    with pytest.raises(ProjectError, match=f"HR721.*{message}"):
+        timeline(hours, "hours", spark=spark, events=events)
