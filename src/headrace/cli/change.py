@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import F, chosen, instant, project_options
+from headrace.cli.options import ProjectOptions, as_object, instant, json_option, reads_project, with_project
 from headrace.cli.output import counted, json_text, say_json
 
 if TYPE_CHECKING:
@@ -51,57 +51,62 @@ _DONE = {
 _ENDED_WELL = ("swapped", "rolled-back", "abandoned", "discarded")
 
 
-def _yes(command: F) -> F:
-    return click.option("-y", "--yes", is_flag=True, help="Ask nothing.")(command)
+@dataclass(frozen=True)
+class ChangeOptions(ProjectOptions):
+    """What a command that begins a change was given as well: `--yes` and `--dry-run`."""
+
+    yes: bool = False
+    dry_run: bool = False
+
+    def asks(self, other: str = "") -> bool:
+        """Whether somebody at a terminal is asked. Raises UsageError where nobody can be, and --yes was not given."""
+        asks = not self.yes and not self.as_json and sys.stdin.isatty()
+        if not self.yes and not asks:
+            raise click.UsageError(f"it asks before it changes anything, which needs a terminal; give --yes{other}")
+        return asks
 
 
-def _begins(command: F) -> F:
+def _ends(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of a command that ends a change."""
+    asks = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
+    return asks(with_project(json_option(as_object(ChangeOptions, command))))
+
+
+def _begins(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a command that begins a change."""
-    shows = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-    return shows(_yes(project_options(command)))
-
-
-def _asks(*, yes: bool, as_json: bool, other: str = "") -> bool:
-    """Whether somebody at a terminal is asked. Raises UsageError where nobody can be, and --yes was not given."""
-    asks = not yes and not as_json and sys.stdin.isatty()
-    if not yes and not asks:
-        raise click.UsageError(f"it asks before it changes anything, which needs a terminal; give --yes{other}")
-    return asks
-
-
-def _loaded(directory: Path, target: str | None, query: str) -> tuple[Project, str]:
-    from headrace.load import load
-
-    project = load(directory, target=target)
-    return project, chosen(project, [query])[0]
+    return click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")(_ends(command))
 
 
 def _carried_out(
-    change: AnyChange, show: Callable[[Any], None], *, dry_run: bool, yes: bool, as_json: bool
-) -> tuple[Any, int]:
-    """What was done, or None, and the exit code; what is done is shown first, or behind it where nobody is asked."""
-    asks = not dry_run and _asks(yes=yes, as_json=as_json, other=" or --dry-run")
-    if dry_run or asks:
+    change: AnyChange, show: Callable[[Any], None], options: ChangeOptions, say: Callable[[Any], int] | None = None
+) -> int:
+    """Apply `change`, say what was done, and give the exit code.
+
+    What is done is shown first, or behind it where nobody is asked.
+    """
+    asks = not options.dry_run and options.asks(" or --dry-run")
+    if options.dry_run or asks:
         plan = change.plan
-        if as_json:
+        if options.as_json:
             say_json(plan.as_dict())
         else:
             show(plan)
-        if dry_run or not click.confirm(f"{change.name.capitalize()} {change.query.name}?", err=True):
-            return None, 0 if dry_run else 1
+        if options.dry_run or not click.confirm(f"{change.name.capitalize()} {change.query.name}?", err=True):
+            return 0 if options.dry_run else 1
     done = change.apply()
-    if not as_json and not asks:
+    if not options.as_json and not asks:
         show(done.plan)
-    return done, 0
+    return _say_done(change, done, as_json=options.as_json) if say is None else say(done)
 
 
-def _say_done(change: AnyChange, done: Any, *, as_json: bool) -> None:
+def _say_done(change: AnyChange, done: Any, *, as_json: bool) -> int:
     if as_json:
         say_json(done.as_dict())
-        return
+        return 0
     batch = getattr(done, "batch", None)
     facts = {"generation": getattr(done, "generation", None), "batch": "none" if batch is None else batch}
     click.echo(_DONE[change.name][done.done].format(query=change.query.name, **facts))
+    return 0
 
 
 def _say_held(held: Sequence[Held]) -> None:
@@ -117,16 +122,7 @@ def _say_held(held: Sequence[Held]) -> None:
 @click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
 @click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
 @_begins
-def reset(
-    query: str,
-    drop_result: bool,
-    keep_result: bool,
-    dry_run: bool,
-    yes: bool,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
-) -> int:
+def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptions) -> int:
     """Let QUERY read its sources from the beginning.
 
     The query must not be running. Its checkpoint, state and records, and with --drop-result what its sink holds, are
@@ -136,18 +132,15 @@ def reset(
     if drop_result and keep_result:
         raise click.UsageError("give one of --drop-result and --keep-result")
     result: Choice | None = "drop" if drop_result else "keep" if keep_result else None
-    project, name = _loaded(directory, target, query)
+    project, name = options.with_query(query)
     if result is None:
-        if yes or as_json or not sys.stdin.isatty():
+        if options.yes or options.as_json or not sys.stdin.isatty():
             raise click.UsageError("choose --drop-result or --keep-result")
         result = click.prompt("The result", type=click.Choice(["drop", "keep"]), err=True)
     from headrace import api
 
     change = api.reset(project, name, result=result)
-    done, code = _carried_out(change, _say_reset, dry_run=dry_run, yes=yes, as_json=as_json)
-    if done is not None:
-        _say_done(change, done, as_json=as_json)
-    return code
+    return _carried_out(change, _say_reset, options)
 
 
 def _say_reset(plan: ResetPlan) -> None:
@@ -168,16 +161,7 @@ def _say_reset(plan: ResetPlan) -> None:
 @click.option("--to-batch", type=click.IntRange(min=0), metavar="N", help="The batch at whose end it is to be.")
 @click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
 @_begins
-def rewind(
-    query: str,
-    to_batch: int | None,
-    to_time: str | None,
-    dry_run: bool,
-    yes: bool,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
-) -> int:
+def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeOptions) -> int:
     """Bring QUERY and its result back to an earlier batch.
 
     The query must not be running. Checkpoint, state, records and what the sink holds go back together. What will be
@@ -187,14 +171,11 @@ def rewind(
     if (to_batch is None) == (to_time is None):
         raise click.UsageError("give one of --to-batch and --to-time")
     time = instant(to_time, "--to-time")
-    project, name = _loaded(directory, target, query)
+    project, name = options.with_query(query)
     from headrace import api
 
     change = api.rewind(project, name, to_batch=to_batch, to_time=time)
-    done, code = _carried_out(change, _say_rewind, dry_run=dry_run, yes=yes, as_json=as_json)
-    if done is not None:
-        _say_done(change, done, as_json=as_json)
-    return code
+    return _carried_out(change, _say_rewind, options)
 
 
 def _say_rewind(plan: RewindPlan) -> None:
@@ -243,11 +224,7 @@ def adopt(
     sources: Sequence[str],
     planned: PlannedIs | None,
     verifies: bool,
-    dry_run: bool,
-    yes: bool,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    options: ChangeOptions,
 ) -> int:
     """Let QUERY continue a job of plain PySpark.
 
@@ -255,13 +232,16 @@ def adopt(
     and the table that it wrote by foreachBatch becomes the result of QUERY. What is there is shown first. After a
     crash, give the command again; headrace reset takes it back.
     """
-    project, name = _loaded(directory, target, query)
+    project, name = options.with_query(query)
     order = dict(map(_pair, sources))
     from headrace import api
 
     change = api.adopt(project, name, checkpoint, sources=order, planned=planned)
-    done, code = _carried_out(change, _say_adoption, dry_run=dry_run, yes=yes, as_json=as_json)
-    return code if done is None else _say_adopted(project, done, verifies=verifies, as_json=as_json)
+
+    def say(done: Adoption) -> int:
+        return _say_adopted(project, done, verifies=verifies, as_json=options.as_json)
+
+    return _carried_out(change, _say_adoption, options, say)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -323,16 +303,7 @@ def _say_adoption(plan: AdoptionPlan) -> None:
 @click.option("--wait", is_flag=True, help="Before the swap, wait until the query is stopped.")
 @_begins
 def rebuild(
-    query: str,
-    no_swap: bool,
-    since: str | None,
-    accept_partial: bool,
-    wait: bool,
-    dry_run: bool,
-    yes: bool,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeOptions
 ) -> int:
     """Recompute the result of QUERY, beside the one in use.
 
@@ -342,15 +313,15 @@ def rebuild(
     former result back or deletes it.
     """
     time = instant(since, "--from")
-    project, name = _loaded(directory, target, query)
-    asks = not (no_swap or dry_run) and _asks(yes=yes, as_json=as_json, other=" or --no-swap")
+    project, name = options.with_query(query)
+    asks = not (no_swap or options.dry_run) and options.asks(" or --no-swap")
     from headrace import api
 
     change = api.rebuild(project, name, since=time, accept_partial=accept_partial)
-    if not dry_run:
-        return _rebuilt(change, no_swap=no_swap, wait=wait, asks=asks, as_json=as_json)
+    if not options.dry_run:
+        return _rebuilt(change, no_swap=no_swap, wait=wait, asks=asks, as_json=options.as_json)
     plan = change.plan
-    if as_json:
+    if options.as_json:
         say_json(plan.as_dict())
     else:
         click.echo(f"{name}: generation {plan.generation} would be built beside {plan.former}")
@@ -416,20 +387,17 @@ def change() -> None:
 
 @change.command(name="status")
 @click.argument("query")
-@project_options
-def change_status(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def change_status(query: str, options: ProjectOptions) -> int:
     """Show the changes of QUERY that can be ended, undone or discarded.
 
     None is the usual answer. It needs no Spark.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target, may_lack_variables=True)
-    (name,) = chosen(project, [query])
+    project, name = options.with_query(query, may_lack_variables=True)
     from headrace.change.pending import changes
 
     statuses = [status for pending in changes(project, name) if (status := pending.status) is not None]
-    if as_json:
+    if options.as_json:
         say_json({"query": name, "changes": [status.as_dict() for status in statuses]})
     elif not statuses:
         click.echo(f"{name}: no change of it is under way or kept")
@@ -458,47 +426,43 @@ def _say_rebuild(status: RebuildStatus) -> None:
 
 @change.command(name="resume")
 @click.argument("query")
-@_yes
-@project_options
-def change_resume(query: str, yes: bool, directory: Path, target: str | None, as_json: bool) -> int:
+@_ends
+def change_resume(query: str, options: ChangeOptions) -> int:
     """End the change of QUERY that was stopped or cut off."""
-    project, name = _loaded(directory, target, query)
+    project, name = options.with_query(query)
     change = _begun(project, name, "resume")
     from headrace.change.rebuild import Rebuild
 
     if isinstance(change, Rebuild) and change.status is not None and change.status.phase == "building":
-        return _rebuilt(change, asks=_asks(yes=yes, as_json=as_json), as_json=as_json)
+        return _rebuilt(change, asks=options.asks(), as_json=options.as_json)
     done = change.resume()
     if change.name == "adopt":
-        return _say_adopted(project, done, verifies=False, as_json=as_json)
-    _say_done(change, done, as_json=as_json)
-    return 0
+        return _say_adopted(project, done, verifies=False, as_json=options.as_json)
+    return _say_done(change, done, as_json=options.as_json)
 
 
 @change.command(name="undo")
 @click.argument("query")
-@project_options
-def change_undo(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def change_undo(query: str, options: ProjectOptions) -> int:
     """Bring back what QUERY was before its last change.
 
     Until the query has planned a batch since. Of a rebuild the rebuilt result stays beside.
     """
-    change = _begun(*_loaded(directory, target, query), "undo")
-    _say_done(change, change.undo(), as_json=as_json)
-    return 0
+    change = _begun(*options.with_query(query), "undo")
+    return _say_done(change, change.undo(), as_json=options.as_json)
 
 
 @change.command(name="discard")
 @click.argument("query")
-@_yes
-@project_options
-def change_discard(query: str, yes: bool, directory: Path, target: str | None, as_json: bool) -> int:
+@_ends
+def change_discard(query: str, options: ChangeOptions) -> int:
     """Delete for good what the last change of QUERY has set aside.
 
     Of a rebuild that is not in place yet, what it has made.
     """
-    project, name = _loaded(directory, target, query)
-    asks = _asks(yes=yes, as_json=as_json)
+    project, name = options.with_query(query)
+    asks = options.asks()
     change = _begun(project, name, "discard")
     deleted = f"what the last {change.name} of {name} has set aside"
     if change.name == "rebuild":
@@ -506,8 +470,7 @@ def change_discard(query: str, yes: bool, directory: Path, target: str | None, a
         deleted = f"what the rebuild of {name} has made" if before else f"the former generation of {name}"
     if asks and not click.confirm(f"Delete for good {deleted}?", err=True):
         return 1
-    _say_done(change, change.discard(), as_json=as_json)
-    return 0
+    return _say_done(change, change.discard(), as_json=options.as_json)
 
 
 def _begun(project: Project, query: str, verb: str) -> AnyChange:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import counted, say_finding, say_json
 from headrace.errors import HeadraceError
 
@@ -27,17 +26,13 @@ _CODE = re.compile(r"HR\d{0,3}")
     metavar="CODE|QUERY",
     help="Only this query, or only findings whose code begins so, as HR24; may be given several times.",
 )
-@project_options
-def check(
-    no_spark: bool, no_connect: bool, selected: Sequence[str], directory: Path, target: str | None, as_json: bool
-) -> int:
+@reads_project
+def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: ProjectOptions) -> int:
     """Say what is wrong and what each query guarantees and keeps.
 
     With --select the exit code is that of the findings that are shown.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target)
+    project = options.project()
 
     from headrace.api import check as checked
 
@@ -50,7 +45,7 @@ def check(
     queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
     found = checked(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
     result = found.only(codes)
-    if as_json:
+    if options.as_json:
         say_json(result.as_dict())
         return result.exit_code
     for finding in result.findings:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import F, chosen, json_option, project_directory, project_options
+from headrace.cli.options import F, ProjectOptions, json_option, reads_project, with_project
 from headrace.cli.output import say_json, say_table
 
 
@@ -82,7 +82,7 @@ def status(home: Path | None, as_json: bool) -> int:
 @cluster.command()
 @click.argument("name", required=False, metavar="[EXECUTOR]")
 @click.option("--query", metavar="NAME", help="Print the lines of the project's log that are of this query.")
-@project_directory
+@with_project
 @home_option
 def logs(name: str | None, query: str | None, directory: Path, target: str | None, home: Path | None) -> int:
     """Print what an executor, a worker or a master has printed; without a name, list them.
@@ -94,11 +94,10 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
     from headrace.cluster.daemons import named
 
     if query is not None:
-        from headrace.load import load
         from headrace.observe.log import lines_of
 
-        project = load(directory, target=target)
-        for line in lines_of(project.local_storage, chosen(project, [query])[0]):
+        project, query = ProjectOptions(directory, target).with_query(query)
+        for line in lines_of(project.local_storage, query):
             click.echo(line)
         return 0
     if name is None:
@@ -116,10 +115,8 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("workers.tar.gz"), show_default=True
 )
 @click.option("--lock", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Take versions from it.")
-@project_options
-def pack(
-    packages: tuple[str, ...], out: Path, lock: Path | None, directory: Path, target: str | None, as_json: bool
-) -> int:
+@reads_project
+def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: ProjectOptions) -> int:
     """Pack what workers need beside Python and Spark, for workers whose Python lacks it.
 
     That is what the project's sources and sinks import there, each PACKAGE that functions of the project import, and
@@ -128,11 +125,10 @@ def pack(
     """
     from headrace.build.project_session import worker_packages
     from headrace.cluster.pack import pack as make
-    from headrace.load import load
 
-    project = load(directory, target=target)
+    project = options.project()
     made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)
-    if as_json:
+    if options.as_json:
         say_json({"file": made.file, "packages": dict(made.packages), "python": made.python, "machine": made.machine})
         return 0
     click.echo(f"{made.file}: {len(made.packages)} packages for Python {made.python} on {made.machine}, ", nl=False)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import say_error, say_json
 from headrace.errors import HeadraceError
 
@@ -20,23 +19,22 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("query", required=False)
 @click.option("--now", is_flag=True, help="Break running batches off; they are made again at the next start.")
-@project_options
-def stop(query: str | None, now: bool, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     """Stop the running application, or QUERY in it.
 
     Running batches finish, as after SIGTERM, and the command waits for that; 1 when nothing runs. The other queries run
     on when one is stopped. An application that is stopping already is waited for, and nothing else changes.
     """
     from headrace.api import running
-    from headrace.load import load
 
     if query is not None and now:
         what = "--now breaks off the batches of a whole application, not of one query"
         raise HeadraceError(code="HR090", what=what, fix="leave QUERY out, or --now")
-    project = load(directory, target=target, may_lack_variables=True)
+    project = options.project(may_lack_variables=True)
     if query is not None:
         chosen(project, [query])
-    return _tell(running(project).stop(query, now=now, notify=_note), as_json=as_json)
+    return _tell(running(project).stop(query, now=now, notify=_note), as_json=options.as_json)
 
 
 def _note(sentence: str) -> None:
@@ -46,48 +44,44 @@ def _note(sentence: str) -> None:
 
 @click.command()
 @click.argument("query")
-@project_options
-def pause(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def pause(query: str, options: ProjectOptions) -> int:
     """Let QUERY rest after its running batch.
 
     The application and its session run on, and keep the query until it is resumed. A query that is paused already stays
     so, and the exit code is 0.
     """
-    return _order(lambda there: there.pause(query), query, directory, target, as_json=as_json)
+    return _order(lambda there: there.pause(query), query, options)
 
 
 @click.command()
 @click.argument("query")
-@project_options
-def resume(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def resume(query: str, options: ProjectOptions) -> int:
     """Start a paused QUERY from its checkpoint.
 
     All checks of a start are made; 1 when they refuse it.
     """
-    return _order(lambda there: there.resume(query), query, directory, target, as_json=as_json)
+    return _order(lambda there: there.resume(query), query, options)
 
 
 @click.command()
 @click.argument("query")
-@project_options
-def restart(query: str, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def restart(query: str, options: ProjectOptions) -> int:
     """Stop QUERY, and start it from its checkpoint.
 
     Its running batch finishes; a query that has failed is started as well. Nothing new is picked up: the application
     has its files as they were when it was started. For a change of the project stop it, and run it again.
     """
-    return _order(lambda there: there.restart(query), query, directory, target, as_json=as_json)
+    return _order(lambda there: there.restart(query), query, options)
 
 
-def _order(
-    do: Callable[[RunningApplications], OrderAnswer], query: str, directory: Path, target: str | None, *, as_json: bool
-) -> int:
+def _order(do: Callable[[RunningApplications], OrderAnswer], query: str, options: ProjectOptions) -> int:
     from headrace.api import running
-    from headrace.load import load
 
-    project = load(directory, target=target, may_lack_variables=True)
-    chosen(project, [query])
-    return _tell([do(running(project))], as_json=as_json)
+    project, _ = options.with_query(query, may_lack_variables=True)
+    return _tell([do(running(project))], as_json=options.as_json)
 
 
 def _tell(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import say_finding, say_json
 
 
@@ -17,8 +15,8 @@ def inspect() -> None:
 
 @inspect.command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@project_options
-def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     """Say which files of a checkpoint are bad; 1 when a start would be refused.
 
     Looks at all that the next start of each QUERY, or of every one, would begin with: offsets, commits, the logs of
@@ -26,16 +24,14 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
     file it says what is lost and what to do. `headrace run` takes the same look before each start. Of a QUERY that is
     named it shows as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target, may_lack_variables=True)
+    project = options.project(may_lack_variables=True)
     names = chosen(project, queries)
 
     from headrace import inspect as look
     from headrace.cli.view.looks import facts
 
     found = [look.checkpoint(project, name) for name in names]
-    if as_json:
+    if options.as_json:
         say_json({"queries": [each.as_dict() for each in found]})
         return 0 if all(each.usable for each in found) else 1
     for each in found:
@@ -56,23 +52,20 @@ def checkpoint(queries: tuple[str, ...], directory: Path, target: str | None, as
 @inspect.command()
 @click.argument("query")
 @click.option("--batch", type=click.IntRange(min=0), metavar="N", help="This batch [default: the newest planned one].")
-@project_options
-def offsets(query: str, batch: int | None, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def offsets(query: str, batch: int | None, options: ProjectOptions) -> int:
     """Show what a batch of QUERY takes of each source: where it begins and ends there, files or partitions.
 
     Batches that Spark has purged are taken from the archive. What a source still holds is shown where that is known
     without Spark.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target, may_lack_variables=True)
-    (name,) = chosen(project, [query])
+    project, name = options.with_query(query, may_lack_variables=True)
 
     from headrace import inspect as look
     from headrace.cli.view.looks import offset_lines
 
     found = look.offsets(project, name, batch=batch)
-    if as_json:
+    if options.as_json:
         say_json(found.as_dict())
     else:
         click.echo("\n".join(offset_lines(found)))
@@ -82,22 +75,19 @@ def offsets(query: str, batch: int | None, directory: Path, target: str | None, 
 @inspect.command()
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(min=1), default=20, metavar="N", help="So many batches [default: 20].")
-@project_options
-def watermark(query: str, limit: int, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def watermark(query: str, limit: int, options: ProjectOptions) -> int:
     """Show how the watermark of QUERY moved, which source holds it back, and when the next window closes.
 
     Windows are shown where the text of the query names their length.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target, may_lack_variables=True)
-    (name,) = chosen(project, [query])
+    project, name = options.with_query(query, may_lack_variables=True)
 
     from headrace import inspect as look
     from headrace.cli.view.looks import watermark_lines
 
     found = look.watermark(project, name, limit=limit)
-    if as_json:
+    if options.as_json:
         say_json(found.as_dict())
     else:
         click.echo("\n".join(watermark_lines(found)))

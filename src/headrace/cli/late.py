@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, reads_project
 from headrace.cli.output import say_finding, say_json, say_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("--to", "former", type=click.Path(path_type=Path, file_okay=False), hidden=True)
 @click.option("--replay", is_flag=True, help="Bring the rows back into the result of QUERY, which must not be running.")
-@project_options
+@reads_project
 def late(
     query: str,
     since: int,
@@ -37,9 +37,7 @@ def late(
     export: Path | None,
     former: Path | None,
     replay: bool,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    options: ProjectOptions,
 ) -> int:
     """Show which rows QUERY dropped as late, and how late they were.
 
@@ -47,13 +45,10 @@ def late(
     --export or --replay asks for it; both may be repeated, and resume where they were cut off. With --json each row is
     a line, and the counts are the last one.
     """
-    from headrace.load import load
-
     export = export or former  # --to is the word of earlier versions.
     if replay and (since or export is not None):
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
-    project = load(directory, target=target, may_lack_variables=True)
-    (name,) = chosen(project, [query])
+    project, name = options.with_query(query, may_lack_variables=True)
     from rich.console import Console
 
     from headrace.api import late as late_of
@@ -62,7 +57,7 @@ def late(
     waiting = console.status(f"{name}: looking for late rows") if console.is_terminal else nullcontext()
     with waiting:
         found = late_of(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
-    if as_json:
+    if options.as_json:
         for row in found.rows:
             say_json({"event": "late row", "query": name, **row.as_dict()})
         say_json({"event": "result", **found.as_dict()})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,13 +45,44 @@ def target_option(command: F) -> F:
     return click.option("--target", metavar="NAME", help="The target of the project to use [default: dev].")(command)
 
 
-def project_options(command: F) -> F:
-    """`-C`/`--project`, `--target` and `--json`, for every command that reads a project."""
-    return project_directory(json_option(command))
+@dataclass(frozen=True)
+class ProjectOptions:
+    """What a command that reads a project was given: `-C`/`--project`, `--target` and `--json`."""
+
+    directory: Path
+    target: str | None
+    as_json: bool = False
+
+    def project(self, *, may_lack_variables: bool = False) -> Project:
+        """The project; raises ProjectError."""
+        from headrace.load import load
+
+        return load(self.directory, target=self.target, may_lack_variables=may_lack_variables)
+
+    def with_query(self, query: str, *, may_lack_variables: bool = False) -> tuple[Project, str]:
+        """The project and the name of one of its queries; raises HeadraceError for one that is not declared."""
+        project = self.project(may_lack_variables=may_lack_variables)
+        return project, chosen(project, [query])[0]
 
 
-def project_directory(command: F) -> F:
-    """`-C`/`--project` and `--target`, of a command whose output is what others have written."""
+def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int]:
+    """`command` with the options that the dataclass `kind` names as one argument, `options`."""
+    names = [field.name for field in fields(kind)]
+
+    @wraps(command)
+    def with_object(**given: Any) -> int:
+        return command(options=kind(**{name: given.pop(name) for name in names if name in given}), **given)
+
+    return with_object
+
+
+def reads_project(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of `ProjectOptions`."""
+    return with_project(json_option(as_object(ProjectOptions, command)))
+
+
+def with_project(command: F) -> F:
+    """`-C`/`--project` and `--target`."""
     directory = click.option(
         "-C",
         "--project",

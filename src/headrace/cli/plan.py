@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import say_json
 
 if TYPE_CHECKING:
@@ -24,23 +24,15 @@ SIGNS = {"same": "=", "safe": "~", "forward": ">", "rebuild": "!", "forbidden": 
 @click.option("--detailed-exitcode", is_flag=True, help="2 where something has changed, 0 where nothing has.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Keep the plan for `headrace apply`.")
 @click.option("--no-connect", is_flag=True, help="Ask no source and no sink whether it would take up the query.")
-@project_options
+@reads_project
 def plan(
-    queries: tuple[str, ...],
-    detailed_exitcode: bool,
-    no_connect: bool,
-    out: Path | None,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    queries: tuple[str, ...], detailed_exitcode: bool, no_connect: bool, out: Path | None, options: ProjectOptions
 ) -> int:
     """Compare queries with what ran; 1 when one would not start.
 
     Nothing is started: each difference is shown with what would come of it.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target)
+    project = options.project()
     names = chosen(project, queries)
 
     from headrace.api import plan as planned
@@ -48,7 +40,7 @@ def plan(
 
     judgements = planned(project, names, connect=not no_connect, save=out)
     refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
-    if as_json:
+    if options.as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:
         for judgement in judgements:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import F, chosen, project_options, ui_token
+from headrace.cli.options import F, ProjectOptions, chosen, reads_project, ui_token
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def trigger_options(command: F) -> F:
 @click.option(
     "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
 )
-@project_options
+@reads_project
 def run(
     queries: tuple[str, ...],
     once: bool,
@@ -46,21 +45,17 @@ def run(
     metrics: int | None,
     with_ui: bool,
     ui_port: int | None,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    options: ProjectOptions,
 ) -> int:
     """Run the queries named, or all; 1 when one fails.
 
     Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once. The exit code is 75 when what a start
     needs is away, and 78 when none can succeed before the project is changed.
     """
-    from headrace.load import load
-
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
     with ExitStack() as stack:
         stack.enter_context(telling_whether_to_start_again())
-        project = load(directory, target=target)
+        project = options.project()
         if metrics is not None:
             project = with_metrics(project, metrics)
         if exit_on_failure:
@@ -73,7 +68,9 @@ def run(
         triggers = [wanted or project.queries[name].trigger for name in names]
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
-        view = stack.enter_context(view_for(project, names, ends=all(each.ends for each in triggers), as_json=as_json))
+        view = stack.enter_context(
+            view_for(project, names, ends=all(each.ends for each in triggers), as_json=options.as_json)
+        )
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
         result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import project_options
+from headrace.cli.options import ProjectOptions, reads_project
 from headrace.cli.output import say_json
 from headrace.errors import Finding, HeadraceError
 from headrace.units import Duration
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--watchdog", metavar="TIME", help="Start it again after so long without work [default: 30 minutes].")
 @click.option("--memory", metavar="SIZE", default="90%", help="What it may use, as 16G or a share [default: 90%].")
 @click.option("--monitoring", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="See below.")
-@project_options
+@reads_project
 def service(
     out: Path | None,
     user: str | None,
@@ -38,19 +38,16 @@ def service(
     watchdog: str | None,
     memory: str,
     monitoring: Path | None,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    options: ProjectOptions,
 ) -> int:
     """Write a systemd unit for the project.
 
     It goes to stdout or to FILE, which systemd's own check judges where there is one. --monitoring writes alert rules
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
-    from headrace.load import load
     from headrace.observe.service import STOP_TIMEOUT, WATCHDOG, systemd_version, unit, write_monitoring
 
-    project = load(directory, target=target)
+    project = options.project()
     length = _length("--stop-timeout", stop_timeout, STOP_TIMEOUT)
     watched = _length("--watchdog", watchdog, WATCHDOG)
     if not re.fullmatch(r"\d+[KMGT]?|\d+(\.\d+)?%", memory):
@@ -60,17 +57,17 @@ def service(
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
             told = f"written: {', '.join(map(str, written))}{_without_metrics(project)}"
-            _say(told, {"files": written}, as_json=as_json)
+            _say(told, {"files": written}, as_json=options.as_json)
             return 0
         text = unit(project, user=user, stop_timeout=length, watchdog=watched, memory=memory, systemd=systemd_version())
         if out is None:
-            _say(text.rstrip("\n"), {"unit": text}, as_json=as_json)
+            _say(text.rstrip("\n"), {"unit": text}, as_json=options.as_json)
             return 0
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
         raise HeadraceError(code="HR877", what=what, fix="write elsewhere, and move it by sudo") from error
-    _say(_next_steps(out, project), {"unit": text, "file": out}, as_json=as_json)
+    _say(_next_steps(out, project), {"unit": text, "file": out}, as_json=options.as_json)
     return _verified(out)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, reads_project
 from headrace.cli.output import counted, say_json
 
 
@@ -20,24 +18,13 @@ def state() -> None:
 @click.option("--key", "keys", multiple=True, metavar="COLUMN=VALUE", help="Rows with this key alone; may be repeated.")
 @click.option("--batch", type=click.IntRange(min=0), metavar="N", help="As this batch left it [default: the newest].")
 @click.option("--limit", type=click.IntRange(min=0), default=5, metavar="N", help="So many samples [default: 5].")
-@project_options
-def show(
-    query: str,
-    keys: tuple[str, ...],
-    batch: int | None,
-    limit: int,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
-) -> int:
+@reads_project
+def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, options: ProjectOptions) -> int:
     """Show what QUERY keeps: its operators, their columns, how many rows, and some of them.
 
     Spark reads the checkpoint; nothing is changed, and the query may be running. An empty VALUE means NULL.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target)
-    (name,) = chosen(project, [query])
+    project, name = options.with_query(query)
     pairs = [each.partition("=") for each in keys]
     if wrong := next((column for column, equals, _ in pairs if not equals), None):
         raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
@@ -46,7 +33,7 @@ def show(
     from headrace.cli.view.looks import state_lines
 
     found = inspect.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
-    if as_json:
+    if options.as_json:
         say_json(found.as_dict())
     else:
         click.echo("\n".join(state_lines(found)))
@@ -56,22 +43,19 @@ def show(
 @state.command()
 @click.argument("query")
 @click.argument("partitions", type=click.IntRange(min=1))
-@project_options
-def repartition(query: str, partitions: int, directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
     """Give the state of QUERY another number of partitions.
 
     The query must not be running. Its rows stay as they are, and it resumes where it was. After a crash, give the
     command again.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target)
-    (name,) = chosen(project, [query])
+    project, name = options.with_query(query)
 
     from headrace.api import repartition as repartition_query
 
     done = repartition_query(project, name, partitions)
-    if as_json:
+    if options.as_json:
         say_json(done.as_dict())
     elif done.batch is None:
         click.echo(f"{name}: the state has {counted(done.after, 'partition')} already")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import project_options
+from headrace.cli.options import ProjectOptions, reads_project
 from headrace.cli.output import say_json, say_table
 from headrace.errors import HeadraceError
 
@@ -26,10 +25,8 @@ REDRAWN_SECONDS = 0.25
 @click.option("--watch", type=click.FloatRange(min=0.2), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
 @click.option("--follow", is_flag=True, help="Follow the running application until it ends.")
 @click.option("--storage-only", is_flag=True, help="Ask the storage alone, from any machine that reaches it.")
-@project_options
-def status(
-    watch: float | None, follow: bool, storage_only: bool, directory: Path, target: str | None, as_json: bool
-) -> int:
+@reads_project
+def status(watch: float | None, follow: bool, storage_only: bool, options: ProjectOptions) -> int:
     """Show how each query stands; 1 when one is in trouble.
 
     Trouble: it failed or was killed and has not worked since, or a newer driver has fenced off the one before. Rows in
@@ -38,22 +35,21 @@ def status(
     and committed and who runs the query, by the checkpoint and the lock, while the history stays on the driver's
     machine.
     """
-    from headrace.load import load
     from headrace.observe.lag import SourceLags
 
-    project = load(directory, target=target, may_lack_variables=True)
+    project = options.project(may_lack_variables=True)
     if storage_only:
-        return _show_stored(project, as_json=as_json)
+        return _show_stored(project, as_json=options.as_json)
     look = SourceLags(project).statuses
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(project, look, as_json=as_json)
+            _follow(project, look, as_json=options.as_json)
     if watch is None:
         found = look()
-        _show(project, found, as_json=as_json)
+        _show(project, found, as_json=options.as_json)
         return 1 if any(each.in_trouble for each in found) else 0
     with contextlib.suppress(KeyboardInterrupt):
-        _watch(project, look, watch, as_json=as_json)
+        _watch(project, look, watch, as_json=options.as_json)
     return 0
 
 

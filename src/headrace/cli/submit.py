@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
 import click
 
 from headrace.cli.json_stdout import for_child
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, HeadraceError
 
 # A driver that has run so long was fine, and the next pause is the first again.
@@ -24,15 +23,8 @@ _FINE_SECONDS, _FIRST_PAUSE, _LONGEST_PAUSE = 300.0, 1.0, 60.0
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @click.option("--supervise", is_flag=True, help="Start the driver again when it fails or is killed.")
 @click.option("--deploy-mode", type=click.Choice(["client", "cluster"]), default="client", show_default=True)
-@project_options
-def submit(
-    queries: tuple[str, ...],
-    supervise: bool,
-    deploy_mode: str,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
-) -> int:
+@reads_project
+def submit(queries: tuple[str, ...], supervise: bool, deploy_mode: str, options: ProjectOptions) -> int:
     """Run queries on the target's cluster; 1 when one fails.
 
     Without a name, all of them. The driver runs here, in client mode: Spark's standalone cluster takes no driver in
@@ -40,14 +32,13 @@ def submit(
     The exit codes are those of `run`.
     """
     from headrace.cli.run import run, telling_whether_to_start_again
-    from headrace.load import load
 
     with telling_whether_to_start_again():
-        project = load(directory, target=target)
+        project = options.project()
     names = chosen(project, queries)
     _require_cluster(project.target.master, deploy_mode, project.target.name)
-    words = ["run", *names, "-C", str(directory), *(["--target", target] if target else [])]
-    words += ["--json"] if as_json else []
+    words = ["run", *names, "-C", str(options.directory), *(["--target", options.target] if options.target else [])]
+    words += ["--json"] if options.as_json else []
     if supervise:
         return _supervised([sys.executable, "-m", "headrace", *words])
     found = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import project_options, ui_token
+from headrace.cli.options import ProjectOptions, reads_project, ui_token
 from headrace.cli.output import say_json
 
 
@@ -16,16 +16,9 @@ from headrace.cli.output import say_json
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A name by which a proxy asks. Repeatable.")
 @click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="For TLS, in PEM.")
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The certificate's key.")
-@project_options
+@reads_project
 def ui(
-    port: int,
-    address: str,
-    names: tuple[str, ...],
-    certificate: Path | None,
-    key: Path | None,
-    directory: Path,
-    target: str | None,
-    as_json: bool,
+    port: int, address: str, names: tuple[str, ...], certificate: Path | None, key: Path | None, options: ProjectOptions
 ) -> int:
     """Show the project in the browser: state, rates, faults.
 
@@ -34,15 +27,14 @@ def ui(
     and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
     Ctrl-C ends.
     """
-    from headrace.load import load
     from headrace.ui.server import ServedAddress, serve
 
     token = ui_token()
-    project = load(directory, target=target)
+    project = options.project()
     place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
     def ready(url: str) -> None:
-        if as_json:
+        if options.as_json:
             say_json({"event": "serving", "url": url})
         else:
             click.echo(f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)")

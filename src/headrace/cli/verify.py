@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import chosen, project_options
+from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import say_json, say_table
 
 if TYPE_CHECKING:
@@ -19,20 +18,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@project_options
-def verify(queries: tuple[str, ...], directory: Path, target: str | None, as_json: bool) -> int:
+@reads_project
+def verify(queries: tuple[str, ...], options: ProjectOptions) -> int:
     """Prove that results equal the batch query; 1 when one does not.
 
     Each query gets its own verdict, whatever the others do. With --json each verdict is a line, as soon as it is found.
     """
-    from headrace.load import load
-
-    project = load(directory, target=target)
+    project = options.project()
     names = chosen(project, queries)
     worst = 0
     for verdict in _judged(project, names):
         worst = max(worst, verdict.exit_code)
-        if as_json:
+        if options.as_json:
             say_json(verdict.as_dict())
         else:
             _say(verdict)
