@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli import main
-from headrace.cli.view.verdict import difference_table, figures, sentence
+from headrace.cli.verify import difference_table, figures, sentence
 from headrace.demo.starter import write_project
 from headrace.verify import Difference, Verdict
 from headrace.verify.verdict import State

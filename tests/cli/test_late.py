@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli import main
-from headrace.cli.view.lateness import batch_table, change, row_table
+from headrace.cli.late import batch_table, change, row_table
 from headrace.verify import Lateness, LateRow, OperatorLateRows, Replayed
 from tests.verify import late_project
 

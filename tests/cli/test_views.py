@@ -16,8 +16,7 @@ from rich.console import Console
 
 from headrace.cli.view import view_for
 from headrace.cli.view.formatting import duration, left, number, sentence, size_of
-from headrace.cli.view.json_lines import JsonLines
-from headrace.cli.view.lines import Lines
+from headrace.cli.view.lines import JsonLines, Lines
 from headrace.cli.view.live import Bars, LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
 from headrace.cli.view.tables import Row, live_table, status_table

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.cli.apply import apply
 from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
@@ -24,7 +23,7 @@ from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
 from headrace.cli.plan import plan
-from headrace.cli.run import run
+from headrace.cli.run import apply, run
 from headrace.cli.schema import schema
 from headrace.cli.service import service
 from headrace.cli.state import state

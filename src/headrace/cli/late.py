@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.options import ProjectOptions, reads_project
-from headrace.cli.output import say_finding, say_json, say_table
+from headrace.cli.output import counted, say_finding, say_json, say_table
+from headrace.cli.view.formatting import instant, number
 
 if TYPE_CHECKING:
-    from headrace.verify import Lateness
+    from rich.table import Table
+    from rich.text import Text
+
+    from headrace.verify import Lateness, Replayed
 
 
 @click.command()
@@ -67,8 +72,6 @@ def late(
 
 
 def _say(found: Lateness) -> None:
-    from headrace.cli.view.lateness import batch_table, change, files, row_table
-
     if found.replay is not None:
         click.echo(f"{found.query}: {change(found.replay)}")
     click.echo(f"{found.query}: {found.sentence}")
@@ -80,3 +83,57 @@ def _say(found: Lateness) -> None:
         say_table(row_table(found))
     if found.exported:
         click.echo(files(found))
+
+
+def change(replay: Replayed) -> str:
+    """What bringing late rows back has done."""
+    if not replay.late:
+        return "no late row is missing in the result"
+    written = f"{counted(replay.written, 'row')} of the result written"
+    deleted = f", {number(replay.deleted)} deleted" if replay.deleted else ""
+    return f"{counted(replay.late, 'late row')} brought back: {written}{deleted}"
+
+
+def files(found: Lateness) -> str:
+    """Where the exported rows lie."""
+    places = sorted({str(file.parent) for file in found.exported})
+    return f"the rows are in {counted(len(found.exported), 'file')} in {', '.join(places)}"
+
+
+def batch_table(found: Lateness) -> Table:
+    """The counts of each operator and batch."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("batch", "dropped by", "watermark", "rows"):
+        table.add_column(column, justify="right" if column in ("batch", "rows") else "left", no_wrap=True)
+    for each in found.batches:
+        table.add_row(number(each.batch), each.operator, instant(each.watermark), number(each.rows))
+    return table
+
+
+def row_table(found: Lateness) -> Table:
+    """The first rows, each with its event time and how far behind the watermark it was."""
+    from rich import box
+    from rich.table import Table
+
+    title = f"the first {len(found.rows)} of {number(found.count)} late rows"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("batch", "event time", "behind the watermark", "row"):
+        table.add_column(column, justify="right" if column == "batch" else "left", overflow="fold")
+    for each in found.rows:
+        table.add_row(number(each.batch), instant(each.time), str(each.behind), _cells(each.row))
+    return table
+
+
+def _cells(row: Mapping[str, Any]) -> Text:
+    from rich.text import Text
+
+    return Text(", ".join(f"{name}={_value(value)}" for name, value in row.items()))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({' to '.join(map(_value, value.values()))})"
+    return str(value)

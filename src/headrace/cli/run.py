@@ -1,10 +1,11 @@
-"""`headrace run`: run queries until they end, fail, or are asked to stop."""
+"""`headrace run` and `headrace apply`: run queries until they end, fail, or are asked to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,6 +75,33 @@ def run(
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
         result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)
+    view.summary(result)
+    return result.exit_code
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@trigger_options
+@reads_project
+def apply(file: Path, once: bool, available_now: bool, trigger: str | None, options: ProjectOptions) -> int:
+    """Run the queries of a plan, if it still holds; 1 when one fails.
+
+    FILE is what `headrace plan --out` has written; what it found to go forward is accepted. The plan holds as
+    long as the queries are written as they were, over the same checkpoints, and no other form of one has run meanwhile;
+    batches that were added change nothing. The exit codes are those of `run`.
+    """
+    wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
+    with telling_whether_to_start_again():
+        project = options.project()
+
+        from headrace.api import apply as apply_plan
+        from headrace.cli.view import view_for
+        from headrace.plan.saved import read
+
+        names = [name for name in read(file).queries if name in project.queries]
+        triggers = [wanted or project.queries[name].trigger for name in names]
+        with view_for(project, names, ends=all(each.ends for each in triggers), as_json=options.as_json) as view:
+            result = apply_plan(project, file, trigger=wanted, reporter=view)
     view.summary(result)
     return result.exit_code
 

@@ -7,24 +7,21 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from headrace.cli.view.view import RunView
-
 if TYPE_CHECKING:
+    from headrace.cli.view.lines import RunView
     from headrace.model import Project
 
 
 def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: bool) -> RunView:
     """The view of a run of `queries` that fits: `ends` says that every query's trigger comes to an end."""
-    if as_json:
-        from headrace.cli.view.json_lines import JsonLines
+    from headrace.cli.view.lines import JsonLines, Lines
 
+    if as_json:
         return JsonLines()
     from rich.console import Console
 
     console = Console(file=_terminal(), stderr=True, markup=False, highlight=False)
     if not console.is_terminal or console.is_dumb_terminal:
-        from headrace.cli.view.lines import Lines
-
         return Lines()
     from headrace.cli.view.live import Bars, LiveTable
 

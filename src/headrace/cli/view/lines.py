@@ -1,25 +1,65 @@
-"""Plain lines on stderr, for logs and pipes: at most one a second for each query, and every failure."""
+"""What every view of a run has, and those without a screen: plain lines for logs and pipes, JSON lines for machines."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.output import say_finding
+from headrace.cli.json_stdout import drop
+from headrace.cli.output import counted, say_finding, say_json
 from headrace.cli.view.formatting import inside, sentence
-from headrace.cli.view.view import FINISHING, STOPPING, RunView
-from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
+from headrace.contract import BatchRecord, BatchWork, Observer, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
+from headrace.observe.observers import EventLines
 
+if TYPE_CHECKING:
+    from headrace.observe.board import RunResult
+
+FINISHING = "finishing the running batches; Ctrl-C again stops at once"
+STOPPING = "stopping at once; what a batch has begun is made again at the next start"
 SECONDS_BETWEEN = 1.0
 # How often a batch that lasts is told of.
 SECONDS_INSIDE = 10.0
+_View = TypeVar("_View", bound="RunView")
+
+
+class RunView(Observer):
+    """An observer of a run for whoever began it; it closes before the summary is written."""
+
+    def __enter__(self: _View) -> _View:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Let the terminal go."""
+
+    def summary(self, result: RunResult) -> None:
+        """The result of the run, on stdout: a line for each query."""
+        for outcome in result.outcomes:
+            click.echo(ending(outcome))
+
+
+def ending(outcome: Outcome) -> str:
+    """How a query ended, as one sentence."""
+    done = f"{outcome.state} after {counted(outcome.batches, 'batch')} with {counted(outcome.rows, 'row')}"
+    return f"{outcome.query}: {done}" + (f" ({outcome.finding.code})" if outcome.finding else "")
 
 
 class Lines(RunView):
-    """What is held back within the second is reported with the next line or at the query's end, with its rows."""
+    """At most one line a second for each query, and every failure, on stderr.
+
+    What is held back within the second is reported with the next line or at the query's end, with its rows.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -85,3 +125,28 @@ class Lines(RunView):
 
 def _line(text: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+class JsonLines(EventLines, RunView):
+    """Every line has `event`: started, state, batch, stopping, ended, note or result.
+
+    A reader that goes away stops the run gently.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._say)
+        self._reader_gone = False
+
+    def summary(self, result: RunResult) -> None:
+        outcomes = [outcome.as_dict() for outcome in result.outcomes]
+        self._say("result", {"exit_code": result.exit_code, "outcomes": outcomes})
+
+    def _say(self, event: str, facts: Mapping[str, Any]) -> None:
+        if self._reader_gone:
+            return
+        try:
+            say_json({"event": event, **facts})
+        except BrokenPipeError:
+            self._reader_gone = True
+            drop()
+            os.kill(os.getpid(), signal.SIGTERM)

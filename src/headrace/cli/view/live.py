@@ -13,8 +13,8 @@ from rich.text import Text
 
 from headrace.cli.output import counted
 from headrace.cli.view.formatting import duration, inside, left, rate
+from headrace.cli.view.lines import FINISHING, STOPPING, RunView
 from headrace.cli.view.tables import Row, live_table
-from headrace.cli.view.view import FINISHING, STOPPING, RunView
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
 from headrace.model import Project
