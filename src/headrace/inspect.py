@@ -18,21 +18,21 @@ def checkpoint(project: Project, query: str) -> results.Inspected:
     """What the checkpoint of `query` holds and what is wrong with it, without a JVM."""
     from headrace.queries.inspect_checkpoint import inspect_checkpoint
 
-    return inspect_checkpoint(project, project.queries[query])
+    return inspect_checkpoint(project, project.query(query))
 
 
 def offsets(project: Project, query: str, *, batch: int | None = None) -> results.BatchOffsets:
     """What `batch` of `query` (None: the newest planned one) takes of each source, without a JVM."""
     from headrace.verify.inspect_progress import inspect_offsets
 
-    return inspect_offsets(project, project.queries[query], batch)
+    return inspect_offsets(project, project.query(query), batch)
 
 
 def watermark(project: Project, query: str, *, limit: int = 20) -> results.Watermarks:
     """How the watermark of `query` moved in the last `limit` batches, and what holds it back, without a JVM."""
     from headrace.verify.inspect_progress import inspect_watermark
 
-    return inspect_watermark(project, project.queries[query], limit=limit)
+    return inspect_watermark(project, project.query(query), limit=limit)
 
 
 def state(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from headrace.contract import same_place
-from headrace.errors import CheckFailed, ProjectError, nearest
+from headrace.errors import CheckFailed
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded
@@ -52,10 +52,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     _done: ClassVar[str]
 
     def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
-        if query not in project.queries:
-            fix = nearest(query, project.queries)
-            raise ProjectError(code="HR091", what=f"no query is named '{query}'", fix=fix)
-        super().__init__(project, project.queries[query], spark, changes=False)
+        super().__init__(project, project.query(query), spark, changes=False)
 
     # ------------------------------------------------------------------------------------------------- the ways
 

@@ -11,7 +11,7 @@ from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
-from headrace.errors import NOWHERE, Finding, ProjectError, Where
+from headrace.errors import NOWHERE, Finding, ProjectError, Where, nearest
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
 from headrace.redaction import Redactor, redacted
@@ -276,6 +276,12 @@ class Project:
             return beyond
         storage = self.storage
         return beyond if is_remote(storage) else storage
+
+    def query(self, name: str) -> Query:
+        """The query of this name; raises ProjectError when there is none."""
+        if name in self.queries:
+            return self.queries[name]
+        raise ProjectError(code="HR091", what=f"no query is named '{name}'", fix=nearest(name, self.queries))
 
     def inputs(self) -> dict[str, NamedSource | Table | View]:
         """Every name of something with rows, or a value, that a transformation may ask for."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, PartitionChange, Repartitions, note_partitions
-from headrace.errors import CheckFailed, CheckpointError, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.queries import driver_lock
@@ -212,9 +212,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     The query must not be running. Called again after a crash, it ends what was begun. Raises ProjectError,
     CheckFailed, CheckpointError or PlatformError; then nothing was changed, or Spark was cut off in between.
     """
-    if query not in project.queries:
-        raise ProjectError(code="HR091", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
-    declared = project.queries[query]
+    declared = project.query(query)
     if partitions < 1:
         raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
     require_stopped(

@@ -21,7 +21,6 @@ from headrace.testing.rows import ResultRows, collected
 from headrace.testing.spark_session import shared_session
 from headrace.verify.answer import BatchAnswer, Prefix, answer
 from headrace.verify.batch_ranges import VersionRange, VersionRanges
-from headrace.verify.proof import declared_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +37,7 @@ def evaluate(project: Project, query: str, *, spark: SparkSession | None = None,
     real sources; tables are computed. Raises ProjectError for rows that do not fit, and CheckFailed for a query that
     has no batch form, as one with a state function: run it by `timeline`.
     """
-    declared = declared_query(project, query)
+    declared = project.query(query)
     with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
         made = inlets(project, declared, {name: [rows] for name, rows in inputs.items()}, session, Path(home))
         for name, rows in inputs.items():

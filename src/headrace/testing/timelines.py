@@ -31,7 +31,7 @@ from headrace.testing.values import moment
 from headrace.verify import verify
 from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import version_ranges
-from headrace.verify.proof import declared_query, sink_context
+from headrace.verify.proof import sink_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,7 +212,7 @@ def timeline(
     columns by which rows of the result are told apart, where the sink does not say. batch: raise AssertionError where
     the result is not the batch answer at the end. Raises as `evaluate`, and what the query fails with.
     """
-    declared = declared_query(project, query)
+    declared = project.query(query)
     session = spark or shared_session()
     stepped = _steps({**(given or {}), **inputs})
     home = tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)

@@ -33,7 +33,7 @@ from headrace.verify.answer import BatchAnswer, answer, prefix_of, since_batch
 from headrace.verify.batch_ranges import version_ranges
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, LateInput, counts, listed
-from headrace.verify.proof import blockers, committed_batch, declared_query, sink_context, uncommitted
+from headrace.verify.proof import blockers, committed_batch, sink_context, uncommitted
 from headrace.verify.verdict import Lateness, Replayed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def late(
     written, and the query may be running. Raises CheckpointError or SourceError when the prefix can no longer be read,
     and CheckFailed or SinkError when rows cannot be brought back or written.
     """
-    declared = declared_query(project, query)
+    declared = project.query(query)
     with commanded(declared):
         return _late(project, declared, since=since, limit=limit, to=to, replay=replay, spark=spark)
 

@@ -14,7 +14,7 @@ from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext, Snapshot, readable_back
-from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.observe.lag import left_out
 from headrace.queries.application import known_facts
@@ -58,7 +58,7 @@ def verify_each(
     with ExitStack() as opened:
         for name in queries:
             begun = time.monotonic()
-            declared = declared_query(project, name)
+            declared = project.query(name)
             committed, findings = _prospects(project, declared)
             if findings:
                 verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
@@ -103,17 +103,6 @@ def _guarded(project: Project, query: Query, committed: int | None, spark: Spark
     except Exception as error:
         findings = findings_of(query, error)
         return Verdict(query=query.name, batch=committed, state="undecided", findings=findings)
-
-
-def declared_query(project: Project, name: str) -> Query:
-    """The query of this name; raises ProjectError when there is none."""
-    if name in project.queries:
-        return project.queries[name]
-    raise ProjectError(
-        code="HR091",
-        what=f"no query is named '{name}'",
-        fix=nearest(name, project.queries),
-    )
 
 
 def committed_batch(layout: QueryLayout) -> int | None:
