@@ -208,6 +208,11 @@ def imported(module: str, what: str, extra: str) -> Any:
         raise PlatformError(code="HR011", what=what, fix=fix) from error
 
 
+def first_line(said: object) -> str:
+    """The first line of a text, or of what a fault says; empty if it says nothing."""
+    return next((line.strip() for line in str(said).splitlines() if line.strip()), "")
+
+
 def reason(error: BaseException) -> str:
     """Why something could not be read or written, as the end of a sentence; Python's own words only where none fit."""
     if isinstance(error, OSError):

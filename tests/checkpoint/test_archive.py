@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,15 +161,13 @@ def test_an_archive_that_cannot_be_written_is_a_finding(checkpoint: Checkpoint, 
 @pytest.fixture
 def listings(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Count how often a log's directory is listed."""
-    import headrace.storage.durable as listing
-
-    count, scandir = [0], listing.os.scandir
+    count, scandir = [0], os.scandir
 
     def counted(folder: Path):  # type: ignore[no-untyped-def]
         count[0] += 1
         return scandir(folder)
 
-    monkeypatch.setattr(listing.os, "scandir", counted)
+    monkeypatch.setattr(os, "scandir", counted)
     return lambda: count[0]
 
 

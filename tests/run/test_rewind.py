@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import headrace as hr
-from headrace.change import rewind_copy
 from headrace.checkpoint import Archive, Checkpoint, planned_batch
 from headrace.checkpoint.state_files import version_of
 from headrace.cli.entry import main
@@ -41,6 +40,7 @@ from headrace.queries.application import application
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout
 from headrace.storage import json_lines
+from headrace.storage.disk import Disk
 from tests.run.projects import rows, write_project
 from tests.run.test_reset import Killed, held, killed_at, running
 from tests.storage.stores import Bucket
@@ -279,29 +279,29 @@ def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str)
 def test_where_directories_change_places_in_two_steps_a_kill_between_them_is_ended(
     project: Project, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, rename = QueryLayout(project.storage, "totals").home, rewind_copy._rename
+    home, rename = QueryLayout(project.storage, "totals").home, Disk.move
 
-    def refused(*_: Path) -> None:
+    def refused(*_: object) -> None:
         raise OSError(errno.ENOTSUP, "no such step")
 
     def killed(command: Callable[[], object]) -> None:
-        done: list[Path] = []
+        done: list[str] = []
 
-        def counted(old: Path, new: Path) -> None:
+        def counted(disk: Disk, old: str, new: str, last: Sequence[str] = ()) -> None:
             if len(done) == after:
                 raise Killed
             done.append(old)
-            rename(old, new)
+            rename(disk, old, new, last)
 
         with monkeypatch.context() as patch:
-            patch.setattr(rewind_copy, "_rename", counted)
+            patch.setattr(Disk, "move", counted)
             with pytest.raises(Killed):
                 command()
         # A start in between makes the directory that it does not find, and is refused.
         home.mkdir(exist_ok=True)
         assert codes(project) == ["HR581"]
 
-    monkeypatch.setattr(rewind_copy, "exchange", refused)
+    monkeypatch.setattr(Disk, "exchange", refused)
     killed(lambda: hr.rewind(project, "totals", to_batch=1).apply())
     hr.rewind(project, "totals").undo()
     assert state(project) == at(2)

@@ -20,7 +20,7 @@ from headrace.checkpoint.logs import numbered
 from headrace.errors import PlatformError
 from headrace.queries import lease
 from headrace.storage import hdfs, json_lines, remote
-from headrace.storage.durable import create_file, exchange, move, publish, remove_tree, replace_file
+from headrace.storage.durable import create_file, move, publish, remove_tree, replace_file, size_of, swap
 from headrace.storage.hdfs import Hdfs
 from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
@@ -59,7 +59,7 @@ def root(request: pytest.FixtureRequest) -> Iterator[RemotePath]:
         keep("hdfs", authority, lambda: Hdfs(authority, server.web_address, getpass.getuser()))
         place = RemotePath(f"{server.url()}/{request.node.name} %41")
     yield place
-    place.remove_tree()
+    remove_tree(place)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_files_are_put_and_listed_as_on_a_disk(root: RemotePath) -> None:
     assert [each.name for each in root.glob("off*/[0-9]*")] == ["10", "9"]
     assert sorted(each.name for each in root.rglob("*")) == [".9.crc", "10", "9", "offsets", "sub", "x"]
     assert [(root / name).is_dir() for name in ("offsets", "offsets/9", "gone")] == [True, False, False]
-    assert ((root / "offsets/10").stat().st_size, (root / "offsets").size_bytes()) == (2, 14)
+    assert ((root / "offsets/10").stat().st_size, size_of(root / "offsets")) == (2, 14)
     assert [each.name for each in (root / "offsets" / "sub").iterdir()] == ["x"]
     for missing in (root / "gone", root / "offsets" / "gone"):
         with pytest.raises(FileNotFoundError):
@@ -148,8 +148,8 @@ def test_directories_are_moved_to_a_free_name_alone(root: RemotePath) -> None:
             step(root / "g2", root / "g1")
     with pytest.raises(FileNotFoundError):
         move(root / "g3", root / "g4")
-    with pytest.raises(OSError, match="not supported"):
-        exchange(root / "g1", root / "g2")
+    swap(root / "g1", root / "g2", root / "g3")
+    assert [(root / name / "metadata").exists() for name in ("g1", "g2", "g3")] == [False, False, True]
 
 
 @EACH

@@ -30,7 +30,6 @@ from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus
 from headrace.queries.home import Home
-from headrace.queries.inspect_checkpoint import size_of
 from headrace.queries.layout import layout_of
 from headrace.queries.manifest import enter
 from headrace.queries.sink_location import enter_sink
@@ -41,7 +40,7 @@ from headrace.spark.jvm.settings import is_local
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.state import placeholder, probe
-from headrace.storage.durable import publish, remove_tree
+from headrace.storage.durable import publish, remove_tree, size_of
 from headrace.storage.location import is_known, located, place
 from headrace.storage.private import make_private, scratch, writing_to
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.change.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.logs import COMMITS, OFFSETS, STATE, numbered
+from headrace.checkpoint.logs import Part, numbered
 from headrace.contract import Held
 from headrace.errors import CheckpointError, NothingChanged
 from headrace.model import Project
@@ -26,17 +26,16 @@ from headrace.queries.changes import (
     newest_set_aside,
     require_ended,
 )
-from headrace.queries.inspect_checkpoint import size_of
 from headrace.queries.layout import QueryLayout, generations_set_aside
 from headrace.queries.rename_record import pending
 from headrace.queries.sink_location import former_location, table_before
-from headrace.storage.durable import move, remove_tree, sync_directory
+from headrace.storage.durable import move, remove_tree, size_of, sync
 from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOLDERS = {OFFSETS: "planned batches", COMMITS: "committed batches"}
+_FOLDERS = {Part.OFFSETS: "planned batches", Part.COMMITS: "committed batches"}
 # What tells of the reset itself, where a directory is not moved in one step.
 _LAST = ("sink.json", "reset.json")
 
@@ -164,8 +163,6 @@ class Reset(Change[ResetPlan, ResetResult]):
         with writing_to(aside.home.parent):
             aside.home.parent.mkdir(exist_ok=True, mode=0o700)
             move(live.home, aside.home, _LAST)
-            sync_directory(aside.home.parent)
-            sync_directory(live.home.parent)
         reached("moved")
         return self._result("reset", plan)
 
@@ -205,10 +202,9 @@ class Reset(Change[ResetPlan, ResetResult]):
                 with suppress(OSError):
                     remove_tree(following.home)
                 move(old.home, at_home.home, _LAST)
-                sync_directory(at_home.home.parent)
             reached("moved")
             at_home.reset.unlink(missing_ok=True)
-            sync_directory(at_home.home)
+            sync(at_home.home)
         return self._result("undo")
 
     def _bring_back(
@@ -239,7 +235,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         with writing_to(self.live.home):
             # The number of the generation is told by its directory, once those before it are gone.
             self.live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            sync_directory(self.live.home.parent)
+            sync(self.live.home.parent)
         for number in generations:
             old = QueryLayout(self.live.storage, self.live.query, number).set_aside
             record = ResetRecord.of(old)
@@ -304,8 +300,8 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         batches = {}
     counts = (
         *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
-        (size_of(checkpoint) - size_of(checkpoint / STATE), "bytes of the checkpoint"),
-        (size_of(checkpoint / STATE), "bytes of state"),
+        (size_of(checkpoint) - size_of(checkpoint / Part.STATE), "bytes of the checkpoint"),
+        (size_of(checkpoint / Part.STATE), "bytes of state"),
         (_archived(layout), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.restore import Past, link
+from headrace.checkpoint.restore import Past
 from headrace.queries.changes import RewindRecord
 from headrace.queries.layout import QueryLayout
 from headrace.storage import json_lines
-from headrace.storage.durable import copy_file, end_move, exchange, move, remove_tree, replace_file, sync_directory
+from headrace.storage.durable import copy_file, end_move, link, move, remove_tree, replace_file, swap
 
 _SEEN = ".seen"
 # Where a directory is moved in more than one step, the mark tells that all of it is there.
@@ -70,11 +69,11 @@ def exchange_in(layout: QueryLayout, record: RewindRecord) -> None:
         if aside.exists():
             _remove_empty(home)
         if home.exists():
-            _exchange(home, new, aside)
+            swap(home, new, aside, _LAST)
         else:
-            _rename(new, home)
+            move(new, home, _LAST)
     if new.exists():
-        _rename(new, aside)
+        move(new, aside, _LAST)
 
 
 def exchange_back(layout: QueryLayout, record: RewindRecord) -> None:
@@ -82,11 +81,11 @@ def exchange_back(layout: QueryLayout, record: RewindRecord) -> None:
     home, new, aside, gone = layout.home, layout.after_rewind.home, layout.before_rewind.home, _gone(layout)
     end_moves(layout)
     if is_exchanged(layout, record):
-        _exchange(home, aside if aside.exists() else new, gone)
+        swap(home, aside if aside.exists() else new, gone, _LAST)
     elif aside.exists():
         _remove_empty(home)
         if not home.exists():
-            _rename(aside, home)
+            move(aside, home, _LAST)
     for old in (new, aside, gone):
         if old.exists():
             remove_tree(old)
@@ -97,27 +96,10 @@ def _gone(layout: QueryLayout) -> Path:
     return layout.after_rewind.home.with_suffix(".gone")
 
 
-def _exchange(home: Path, other: Path, free: Path) -> None:
-    """Let `other` be `home`; what was there gets the name of `other`, or `free` where it takes two steps."""
-    try:
-        exchange(home, other)
-    except OSError as error:
-        if error.errno != errno.ENOTSUP:
-            raise
-        _rename(home, free)
-        _rename(other, home)
-
-
 def _remove_empty(home: Path) -> None:
     """Remove what a start has made where the directory was missing for a moment; it holds no checkpoint."""
     if home.exists() and not (home / "checkpoint").exists():
         remove_tree(home)
-
-
-def _rename(old: Path, new: Path) -> None:
-    move(old, new, _LAST)
-    for folder in {old.parent, new.parent}:
-        sync_directory(folder)
 
 
 def _copy_quarantine(old: Path, new: Path, batch: int) -> None:

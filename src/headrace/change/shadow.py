@@ -30,7 +30,7 @@ from headrace.queries.layout import QueryLayout, history_file, rebuild_storage
 from headrace.queries.manifest import move_sink
 from headrace.queries.sink_location import enter_sink
 from headrace.run.sink_work import SinkWork
-from headrace.storage.durable import end_move, move, remove_tree, sync_directory
+from headrace.storage.durable import end_move, move, remove_tree, sync
 from headrace.storage.location import is_remote
 from headrace.storage.private import make_private, writing_to
 
@@ -98,7 +98,7 @@ def make(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
         replace(known, rebuilds=True).enter(layout.storage)
         # The number of the generation is told by its directory.
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sync_directory(layout.home.parent)
+        sync(layout.home.parent)
     return layout
 
 
@@ -280,8 +280,6 @@ def _move(old: QueryLayout, new: QueryLayout) -> None:
         if old.home.exists():
             new.home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             move(old.home, new.home)
-            sync_directory(new.home.parent)
-            sync_directory(old.home.parent)
 
 
 def _bring_along(work: SinkWork, query: Query, old: QueryLayout, new: QueryLayout, sink: Sink) -> None:

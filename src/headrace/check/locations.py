@@ -16,7 +16,7 @@ from headrace.errors import Finding, PlatformError, Where
 from headrace.model import NamedSource, Project, Query
 from headrace.spark.jvm.settings import CONDITIONAL_CREATION, OBJECT_STORE_PREFIX, default_master
 from headrace.storage.location import is_known, path_fault, place, scheme_of
-from headrace.storage.remote import RemotePath
+from headrace.storage.remote import at
 from headrace.storage.store import SCHEMES, StoreNotAsked
 
 _AUTHORITIES = {"hdfs": "host", "s3a": "bucket"}
@@ -67,10 +67,9 @@ def storage(project: Project) -> Iterator[Finding]:
             where=project.target.at(OBJECT_STORE_PREFIX + CONDITIONAL_CREATION),
         )
     try:
-        place = project.storage
-        if isinstance(place, RemotePath):
-            place.exists()
-            place.require_conditional()
+        store, inside = at(project.storage)
+        project.storage.exists()
+        store.require_conditional(inside)
     except PlatformError as error:
         yield from (finding.but(where=where) for finding in error.findings)
 

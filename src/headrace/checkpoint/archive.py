@@ -16,13 +16,13 @@ from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import COMMITS, OFFSETS, numbered
+from headrace.checkpoint.logs import Part, numbered
 from headrace.checkpoint.sources import renamed
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, replace_file
+from headrace.storage.location import is_remote
 from headrace.storage.private import writing_to
-from headrace.storage.remote import RemotePath
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
 _SYNC_EVERY = 16
@@ -138,7 +138,7 @@ class Archive:
         if done is None:
             return 0
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        reachable = [batch for batch in numbered(checkpoint.root / OFFSETS) if batch <= done]
+        reachable = [batch for batch in numbered(checkpoint.root / Part.OFFSETS) if batch <= done]
         known = self._known(min(reachable, default=done))
         if not any(batch <= done for batch in known):
             known = self._known(0)
@@ -155,7 +155,7 @@ class Archive:
 
     def _follow(self, checkpoint: Checkpoint, batch: int) -> int:
         fresh: list[ArchivedBatch] = []
-        commits = checkpoint.root / COMMITS
+        commits = checkpoint.root / Part.COMMITS
         while (commits / str(batch)).exists():
             found = _read(checkpoint, batch)
             if found is None:
@@ -203,7 +203,7 @@ class Archive:
         json_lines.append(self.path, lines, sync=sync)
 
     def _close_if_long(self) -> None:
-        if self._lines >= (OPEN_REMOTE_LINES if isinstance(self.path, RemotePath) else OPEN_LINES):
+        if self._lines >= (OPEN_REMOTE_LINES if is_remote(self.path) else OPEN_LINES):
             self._lines = close(self.path, self.folder, self._lines)
             self._unsynced = 0
 

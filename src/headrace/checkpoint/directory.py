@@ -9,21 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import (
-    COMMITS,
-    COMPACT,
-    ID_FILE,
-    OFFSETS,
-    RESTORE,
-    SOURCES,
-    STATE,
-    body,
-    broken,
-    lacking,
-    numbered,
-    text_of,
-    unreadable,
-)
+from headrace.checkpoint.logs import COMPACT, RESTORE, Part, body, broken, lacking, numbered, text_of, unreadable
 from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
 from headrace.errors import CheckpointError, Finding, Where
 
@@ -43,7 +29,7 @@ class Checkpoint:
     @property
     def id(self) -> str | None:
         """The query's id for life, or None before its first start."""
-        file = self.root / ID_FILE
+        file = self.root / Part.ID_FILE
         text = text_of(file)
         if text is None:
             return None
@@ -55,46 +41,46 @@ class Checkpoint:
     @property
     def last_batch(self) -> int | None:
         """The newest batch that was planned, done or not."""
-        return max(numbered(self.root / OFFSETS), default=None)
+        return max(numbered(self.root / Part.OFFSETS), default=None)
 
     @property
     def last_committed(self) -> int | None:
         """The newest batch that Spark has marked as done."""
-        return max(numbered(self.root / COMMITS), default=None)
+        return max(numbered(self.root / Part.COMMITS), default=None)
 
     def offset_numbers(self) -> tuple[int, ...]:
         """The batches whose plans Spark still keeps, in order."""
-        return tuple(numbered(self.root / OFFSETS))
+        return tuple(numbered(self.root / Part.OFFSETS))
 
     def commit_numbers(self) -> tuple[int, ...]:
         """The batches whose marks that they are done Spark still keeps, in order."""
-        return tuple(numbered(self.root / COMMITS))
+        return tuple(numbered(self.root / Part.COMMITS))
 
     def offset(self, batch: int) -> OffsetEntry | None:
         """What was planned for one batch, or None."""
-        file = self.root / OFFSETS / str(batch)
+        file = self.root / Part.OFFSETS / str(batch)
         text = text_of(file)
         return None if text is None else OffsetEntry.parse(batch, text, file)
 
     def commit(self, batch: int) -> CommitEntry | None:
         """The mark that one batch is done, or None."""
-        file = self.root / COMMITS / str(batch)
+        file = self.root / Part.COMMITS / str(batch)
         text = text_of(file)
         return None if text is None else CommitEntry.parse(batch, text, file)
 
     def offsets(self) -> dict[int, OffsetEntry]:
         """What was planned for each batch that Spark still keeps, in order."""
-        found = ((batch, self.offset(batch)) for batch in numbered(self.root / OFFSETS))
+        found = ((batch, self.offset(batch)) for batch in numbered(self.root / Part.OFFSETS))
         return {batch: entry for batch, entry in found if entry is not None}
 
     def commits(self) -> dict[int, CommitEntry]:
         """The marks of the batches that are done, as far as Spark still keeps them, in order."""
-        found = ((batch, self.commit(batch)) for batch in numbered(self.root / COMMITS))
+        found = ((batch, self.commit(batch)) for batch in numbered(self.root / Part.COMMITS))
         return {batch: entry for batch, entry in found if entry is not None}
 
     def source_names(self) -> tuple[str, ...]:
         """The sources that keep a log of their own here."""
-        folder = self.root / SOURCES
+        folder = self.root / Part.SOURCES
         return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else ()
 
     def source_log(self, name: str) -> dict[int, tuple[str, ...]]:
@@ -102,7 +88,7 @@ class Checkpoint:
 
         File source: one JSON line for each file. Rate source: entry 0 holds its creation time in milliseconds.
         """
-        folder = self.root / SOURCES / name
+        folder = self.root / Part.SOURCES / name
         for _ in range(_LISTINGS):
             log = _unfolded(numbered(folder))
             if log is not None:
@@ -116,11 +102,11 @@ class Checkpoint:
     @property
     def is_stateful(self) -> bool:
         """Whether the query keeps state, so that Spark needs every partition of each batch computed."""
-        return (self.root / STATE).is_dir()
+        return (self.root / Part.STATE).is_dir()
 
     def state_operators(self) -> tuple[StateOperator, ...]:
         """The query's stateful operators; none before the first batch, or for a query without state."""
-        folder = self.root / STATE
+        folder = self.root / Part.STATE
         numbers = sorted(numbered(folder))
         found = (state_operator(folder / str(number)) for number in numbers)
         return tuple(operator for operator in found if operator is not None)
@@ -173,7 +159,7 @@ def _problems(root: Path, partitions: int | None) -> Iterator[Finding]:
     try:
         if not root.exists():
             return
-        offsets, commits = numbered(root / OFFSETS), numbered(root / COMMITS)
+        offsets, commits = numbered(root / Part.OFFSETS), numbered(root / Part.COMMITS)
         numbered(root)
     except (CheckpointError, OSError) as error:
         yield from _findings(error, root)
@@ -182,13 +168,13 @@ def _problems(root: Path, partitions: int | None) -> Iterator[Finding]:
     yield from _unreadable(offsets, OffsetEntry.parse)
     yield from _unreadable(commits, CommitEntry.parse)
     yield from _gaps(root, offsets, commits)
-    yield from _source_logs(root / SOURCES, _log_ends(offsets))
+    yield from _source_logs(root / Part.SOURCES, _log_ends(offsets))
     done = max(commits, default=None)
     following = max(max(offsets, default=0), -1 if done is None else done + 1)
     try:
         yield from state_problems(root, following, done, partitions)
     except (CheckpointError, OSError) as error:
-        yield from _findings(error, root / STATE)
+        yield from _findings(error, root / Part.STATE)
 
 
 def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, ...]:
@@ -196,7 +182,7 @@ def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, .
 
 
 def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
-    file = root / ID_FILE
+    file = root / Part.ID_FILE
     try:
         text = text_of(file)
         known = text is not None and bool(json.loads(text)["id"])
@@ -231,7 +217,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
     for batch in sorted(set(range(min(offsets, default=0), max(offsets, default=-1))) - set(offsets)):
         yield Finding(
             code="HR504",
-            where=Where(file=str(root / OFFSETS / str(batch))),
+            where=Where(file=str(root / Part.OFFSETS / str(batch))),
             what=f"the offsets of batch {batch} are missing between those of its neighbours",
             fix="restore the file from a backup, if progress was not written beside the batches; verify takes it from "
             "the archive, and Spark itself needs those of the last two batches only",
@@ -256,7 +242,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
     for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
         yield Finding(
             code="HR505",
-            where=Where(file=str(root / COMMITS / str(batch))),
+            where=Where(file=str(root / Part.COMMITS / str(batch))),
             what=f"the commit of batch {batch} is missing, and later ones are there, of which Spark reads the newest",
         )
 

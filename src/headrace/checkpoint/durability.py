@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry
-from headrace.checkpoint.logs import COMMITS, COMPACT, OFFSETS, SOURCES, STATE, checksum_of, numbered
-from headrace.storage.durable import files_below, sync_directory, sync_file
+from headrace.checkpoint.logs import COMPACT, Part, checksum_of, numbered
+from headrace.storage.durable import files_below, sync
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
 # A disk takes several files to its journal at once.
@@ -44,20 +43,20 @@ class Durability:
             folders = {folder for file in files for folder in file.parents if _is_near(folder, self.checkpoint.root)}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             # A file that Spark has removed or replaced meanwhile is not needed any more.
-            list(pool.map(partial(_synced, sync_file), files))
-            list(pool.map(partial(_synced, sync_directory), folders))
+            list(pool.map(_synced, files))
+            list(pool.map(_synced, folders))
 
     def _remember(self) -> None:
         for folder in self._logs():
             self._entries[folder] = max(numbered(folder), default=-1)
 
     def _logs(self) -> tuple[Path, ...]:
-        return tuple(self.checkpoint.root / SOURCES / name for name in self.checkpoint.source_names())
+        return tuple(self.checkpoint.root / Part.SOURCES / name for name in self.checkpoint.source_names())
 
     def _files(self, batch: int) -> Iterator[Path]:
         root = self.checkpoint.root
-        yield from _with_checksum(root / OFFSETS / str(batch))
-        yield from _with_checksum(root / COMMITS / str(batch - 1))
+        yield from _with_checksum(root / Part.OFFSETS / str(batch))
+        yield from _with_checksum(root / Part.COMMITS / str(batch - 1))
         for folder in self._logs():
             number = self._entries.get(folder, -1) + 1
             while (file := _entry(folder, number)) is not None:
@@ -68,7 +67,7 @@ class Durability:
             self._stores = _stores(root)
         commit = self.checkpoint.commit(batch - 1)
         for store in self._stores:
-            for name in _names(commit, batch, store.relative_to(root / STATE)):
+            for name in _names(commit, batch, store.relative_to(root / Part.STATE)):
                 for kind in _KINDS:
                     yield from _with_checksum(store / f"{name}.{kind}")
 
@@ -87,7 +86,7 @@ def _entry(folder: Path, number: int) -> Path | None:
 
 def _stores(root: Path) -> tuple[Path, ...]:
     """The directories in which stores keep their versions; none before the first state is written."""
-    found = {file.parent for kind in _KINDS for file in (root / STATE).glob(f"*/*/**/*.{kind}")}
+    found = {file.parent for kind in _KINDS for file in (root / Part.STATE).glob(f"*/*/**/*.{kind}")}
     return tuple(sorted(found))
 
 
@@ -107,6 +106,6 @@ def _with_checksum(file: Path) -> Iterator[Path]:
             yield each
 
 
-def _synced(sync: Callable[[Path], None], path: Path) -> None:
+def _synced(path: Path) -> None:
     with suppress(FileNotFoundError):
         sync(path)

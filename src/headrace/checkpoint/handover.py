@@ -23,10 +23,7 @@ from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import (
-    COMMITS,
-    ID_FILE,
-    OFFSETS,
-    SOURCES,
+    Part,
     broken,
     checksum_of,
     numbered,
@@ -38,8 +35,8 @@ from headrace.checkpoint.logs import (
 from headrace.checkpoint.relocation import described
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import copy_file, files_below, remove_tree
+from headrace.storage.location import is_remote
 from headrace.storage.remembered import remembering
-from headrace.storage.remote import RemotePath
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 # What names the file of a schema in the description of an operator with several variables, wherever it lay.
@@ -54,7 +51,7 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
     all this is done: after a crash in between, the next start does the rest.
     """
     last = checkpoint.last_committed
-    files = numbered(checkpoint.root / OFFSETS)
+    files = numbered(checkpoint.root / Part.OFFSETS)
     newest = None if last is None else checkpoint.offset(last)
     if last is None or newest is None or newest.is_continuous is continuous:
         return
@@ -106,7 +103,7 @@ def gap_before_newest(
     written_async: whether progress was written asynchronously; None where no record tells, as for a checkpoint of
     Headrace 0.1.0 whose sink may have done so.
     """
-    offsets, commits = numbered(checkpoint.root / OFFSETS), numbered(checkpoint.root / COMMITS)
+    offsets, commits = numbered(checkpoint.root / Part.OFFSETS), numbered(checkpoint.root / Part.COMMITS)
     newest, committed = max(offsets, default=None), max(commits, default=None)
     if not newest or newest - 1 in offsets:
         return None
@@ -153,8 +150,10 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
     if not root.is_dir():
         yield refused("there is no such directory", "name the checkpointLocation that the query ran with")
         return
-    if not (root / OFFSETS).is_dir() or not (root / ID_FILE).is_file():
-        below = [file.parent for file in sorted(root.glob(f"*/{ID_FILE}")) if (file.parent / OFFSETS).is_dir()]
+    if not (root / Part.OFFSETS).is_dir() or not (root / Part.ID_FILE).is_file():
+        below = [
+            file.parent for file in sorted(root.glob(f"*/{Part.ID_FILE}")) if (file.parent / Part.OFFSETS).is_dir()
+        ]
         fix = f"name {below[0]}" if below else "name the checkpointLocation that the query ran with"
         yield refused(
             "it is not a checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
@@ -178,7 +177,7 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
 def listing(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """The size and the time of each entry of its logs, by which a driver that still writes is seen."""
     found: dict[str, tuple[int, int]] = {}
-    for log in (OFFSETS, COMMITS):
+    for log in (Part.OFFSETS, Part.COMMITS):
         with remembering(checkpoint.root / log):
             for number, file in numbered(checkpoint.root / log).items():
                 seen = file.stat()
@@ -193,18 +192,17 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     """
     before = listing(old)
     remove_tree(copy)
-    stays = isinstance(old.root, RemotePath) or not isinstance(copy, RemotePath)
     for file in _files(old.root):
         # The checksums of local files mean nothing to a store.
-        if stays or not (file.name.startswith(".") and file.suffix == ".crc"):
+        if not (is_remote(copy) and file.name.startswith(".") and file.suffix == ".crc"):
             for target in _targets(file.relative_to(old.root), names):
                 _copy(file, copy / target)
     gap = gap_before_newest(old, None, written_async=None)
     if isinstance(gap, Gap):
         # Progress was written beside the batches, which Headrace does with few sinks.
-        _write(copy / OFFSETS / gap.file.name, gap.text)
+        _write(copy / Part.OFFSETS / gap.file.name, gap.text)
     made = Checkpoint(copy)
-    for file in numbered(copy / OFFSETS).values():
+    for file in numbered(copy / Part.OFFSETS).values():
         _rename(file, names)
     for file in operator_descriptions(copy):
         _place(file, place)
@@ -224,8 +222,6 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _copy(file: Path, target: Path) -> None:
-    if not isinstance(target, RemotePath):
-        target.parent.mkdir(parents=True, exist_ok=True)
     # Its times stay, since Spark cleans its logs by them; its rights do not, since the copy is written.
     copy_file(file, target)
     target.chmod(0o600)
@@ -233,11 +229,11 @@ def _copy(file: Path, target: Path) -> None:
 
 def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]:
     parts = inside.parts
-    if parts[0] != SOURCES or len(parts) < 3:
+    if parts[0] != Part.SOURCES or len(parts) < 3:
         yield inside
         return
     for name in names.get(parts[1], ()):
-        yield Path(SOURCES, name, *parts[2:])
+        yield Path(Part.SOURCES, name, *parts[2:])
 
 
 def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import OFFSETS, SOURCES, broken, text_of
+from headrace.checkpoint.logs import Part, broken, text_of
 from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, renamed, renamed_text
 from headrace.errors import reason
 
@@ -37,7 +37,7 @@ class PlannedBatch:
     @property
     def entry(self) -> OffsetEntry:
         """The offsets as values."""
-        return OffsetEntry.parse(self.batch, self.offsets, Path(OFFSETS, str(self.batch)))
+        return OffsetEntry.parse(self.batch, self.offsets, Path(Part.OFFSETS, str(self.batch)))
 
     def digest(self, roots: Sequence[Path] = ()) -> str:
         """Sixty-four hexadecimal digits: the same for the same rows, different for others.
@@ -94,14 +94,14 @@ def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
 
     Reads only the files that tell of this batch. Raises CheckpointError when one of them is damaged.
     """
-    file = checkpoint.root / OFFSETS / str(batch)
+    file = checkpoint.root / Part.OFFSETS / str(batch)
     text = text_of(file)
     before = checkpoint.offset(batch - 1) if batch else OffsetEntry(batch=-1)
     if text is None or before is None:
         return None
     logs: dict[str, dict[int, LogEntry]] = {}
     for name, offset in OffsetEntry.parse(batch, text, file).offsets.items():
-        folder, start, end = checkpoint.root / SOURCES / name, before.offsets.get(name), log_offset(offset)
+        folder, start, end = checkpoint.root / Part.SOURCES / name, before.offsets.get(name), log_offset(offset)
         if end is not None:
             begin = log_offset(start)
             found = log_entries(folder, -1 if begin is None else begin, end)

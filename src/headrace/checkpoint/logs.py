@@ -9,12 +9,18 @@ from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable
 from headrace.storage.durable import names_in
 
-# What a checkpoint holds: the id of its query; a file for each batch, planned or done; the sources' own logs by their
-# names; the state of each operator by its number.
-ID_FILE, OFFSETS, COMMITS, SOURCES, STATE = "metadata", "offsets", "commits", "sources", "state"
-_DESCRIPTIONS = ("_metadata", "v2")
 COMPACT = ".compact"
 RESTORE = "restore it from a backup, or reset the query (headrace reset QUERY)"
+
+
+class Part:
+    """What a checkpoint holds, by its names there."""
+
+    ID_FILE = "metadata"
+    OFFSETS, COMMITS = "offsets", "commits"  # A file for each batch, planned or done.
+    SOURCES = "sources"  # The sources' own logs, by their names.
+    STATE = "state"  # The state of each stateful operator, by its number.
+    DESCRIPTIONS = ("_metadata", "v2")  # In an operator's directory, what Spark says of it.
 
 
 def numbered(folder: Path) -> dict[int, Path]:
@@ -38,13 +44,13 @@ def numbered(folder: Path) -> dict[int, Path]:
 
 def operator_descriptions(root: Path) -> Iterator[Path]:
     """The files in which Spark describes the stateful operators of a checkpoint, with absolute paths."""
-    files = (root / STATE).glob("/".join(("*", *_DESCRIPTIONS, "*")))
+    files = (root / Part.STATE).glob("/".join(("*", *Part.DESCRIPTIONS, "*")))
     return (file for file in files if not file.name.startswith("."))
 
 
 def is_description(inside: Path) -> bool:
     """Whether a path within a checkpoint lies where those files do."""
-    return inside.parts[:1] == (STATE,) and inside.parts[2:4] == _DESCRIPTIONS
+    return inside.parts[:1] == (Part.STATE,) and inside.parts[2:4] == Part.DESCRIPTIONS
 
 
 def unreadable(place: Path, error: OSError) -> Finding:
@@ -98,13 +104,13 @@ def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list
 def broken(file: Path, why: str) -> CheckpointError:
     """The fault of a file that a crash of the machine or another hand has damaged."""
     folder, name = file.parent.name, file.name
-    if folder == OFFSETS:
+    if folder == Part.OFFSETS:
         fix = (
             f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
             "Spark then plans the batch again; otherwise restore it from a backup, or reset the query (headrace reset "
             "QUERY)"
         )
-    elif folder == COMMITS:
+    elif folder == Part.COMMITS:
         fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
     else:
         fix = RESTORE
@@ -127,7 +133,7 @@ def remove_file(file: Path) -> None:
     """Remove `file` and its checksum; one that is gone already is no fault. Raises OSError."""
     _remove_checksum(file)
     file.unlink(missing_ok=True)
-    durable.sync_directory(file.parent)
+    durable.sync(file.parent)
 
 
 def checksum_of(file: Path) -> Path:
@@ -139,4 +145,4 @@ def _remove_checksum(file: Path) -> None:
     checksum = checksum_of(file)
     if checksum.exists():
         checksum.unlink(missing_ok=True)
-        durable.sync_directory(file.parent)
+        durable.sync(file.parent)

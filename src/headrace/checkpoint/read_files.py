@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.checkpoint.archive import damaged, lines_of
 from headrace.storage import json_lines
-from headrace.storage.remote import RemotePath
+from headrace.storage.location import is_remote
 
 # The setting of a query's session that names the directory of its archive.
 READ_FILES = "headrace.readFiles"
@@ -86,7 +86,7 @@ class ReadFiles:
 
     @property
     def _longest(self) -> int:
-        return _REMOTE_PART_LINES if isinstance(self.home, RemotePath) else _PART_LINES
+        return _REMOTE_PART_LINES if is_remote(self.home) else _PART_LINES
 
 
 def _parts(home: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.logs import OFFSETS, RESTORE, broken, replace_file
+from headrace.checkpoint.logs import RESTORE, Part, broken, replace_file
 from headrace.errors import CheckpointError, Where, reason
 from headrace.storage import durable, json_lines
 from headrace.storage.private import writing_to
@@ -94,7 +94,7 @@ def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None
 
     Spark 4.2 writes the number into plans with named sources only sometimes, and fails without it (None.get).
     """
-    file, entry = checkpoint.root / OFFSETS / str(batch), checkpoint.offset(batch)
+    file, entry = checkpoint.root / Part.OFFSETS / str(batch), checkpoint.offset(batch)
     if entry is None:
         raise broken(file, "it is gone")
     if PARTITIONS not in entry.conf:

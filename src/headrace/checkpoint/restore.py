@@ -6,7 +6,6 @@ What was lost is written again from what a sink's ledger keeps, so that Spark ma
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,24 +15,11 @@ from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry, state_operator
 from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
-from headrace.checkpoint.logs import (
-    COMMITS,
-    COMPACT,
-    OFFSETS,
-    SOURCES,
-    STATE,
-    body,
-    is_description,
-    numbered,
-    remove_file,
-    replace_file,
-    text_of,
-)
+from headrace.checkpoint.logs import COMPACT, Part, body, is_description, numbered, remove_file, replace_file, text_of
 from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
 from headrace.checkpoint.state_files import Attempts, StateStoreFiles, stores_in, version_of
 from headrace.errors import CheckpointError
-from headrace.storage.durable import copy_file, files_below
-from headrace.storage.remote import RemotePath
+from headrace.storage.durable import files_below, link
 
 # As many as a ledger keeps plans of.
 _VERSIONS = 101
@@ -73,7 +59,7 @@ def restorable(
 
     None where nothing is lost, and where it cannot be brought there: then a look at the whole checkpoint tells why.
     """
-    newest = max(numbered(checkpoint.root / OFFSETS), default=-1)
+    newest = max(numbered(checkpoint.root / Part.OFFSETS), default=-1)
     if any(batch in empty for batch in range(last + 1, newest + 1)):
         # The partitions of the state were changed since: it has no versions that the sink's batches began with.
         return None
@@ -117,10 +103,10 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     here = {known: name for name, known in ledger_names(root).items()}
     found = replace(found, plans={batch: plan.called(here) for batch, plan in found.plans.items()})
     # The commits go first: Spark would resume from a batch that is marked as done.
-    for batch, file in sorted(numbered(root / COMMITS).items(), reverse=True):
+    for batch, file in sorted(numbered(root / Part.COMMITS).items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):
             remove_file(file)
-    for batch, file in sorted(numbered(root / OFFSETS).items(), reverse=True):
+    for batch, file in sorted(numbered(root / Part.OFFSETS).items(), reverse=True):
         if batch > first:
             remove_file(file)
     for store in found.stores:
@@ -133,9 +119,9 @@ def restore(checkpoint: Checkpoint, found: Restorable) -> None:
     for name in sorted({name for plan in found.plans.values() for name in plan.logs}):
         entries = {number: entry for plan in found.plans.values() for number, entry in plan.logs.get(name, {}).items()}
         end = log_offset(found.plans[found.last].entry.offsets.get(name))
-        restore_log(root / SOURCES / name, entries, max(entries, default=-1) if end is None else end)
+        restore_log(root / Part.SOURCES / name, entries, max(entries, default=-1) if end is None else end)
     for batch, plan in found.plans.items():
-        file = root / OFFSETS / str(batch)
+        file = root / Part.OFFSETS / str(batch)
         if batch <= first and text_of_sound(file) != plan.offsets:
             file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, plan.offsets)
@@ -200,7 +186,7 @@ def _lines(file: Path) -> list[str]:
 
 def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
     """Whether the checkpoint has what it planned for `batch` and for all that it planned later."""
-    newest = max(numbered(checkpoint.root / OFFSETS), default=-1)
+    newest = max(numbered(checkpoint.root / Part.OFFSETS), default=-1)
     return newest >= batch and all(_planned(checkpoint, number) is not None for number in {batch, newest})
 
 
@@ -217,7 +203,7 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
     The state that such a batch has left behind may be another than what the sink's rows were computed with, as where a
     copy of this checkpoint has planned the batch over other files.
     """
-    oldest = min(numbered(checkpoint.root / OFFSETS), default=0)
+    oldest = min(numbered(checkpoint.root / Part.OFFSETS), default=0)
     for batch in range(oldest + 1 if oldest else 0, last + 1):
         theirs = kept(batch)
         if theirs is None:
@@ -229,7 +215,7 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
 
 
 def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
-    file = checkpoint.root / COMMITS / str(batch)
+    file = checkpoint.root / Part.COMMITS / str(batch)
     try:
         text = text_of(file)
         return text is not None and CommitEntry.parse(batch, text, file) is not None
@@ -241,8 +227,8 @@ def stores_of(root: Path, partitions: int | None) -> list[StateStoreFiles] | Non
     """Every store of every partition; none for a query without state, None where it is not known how many there are."""
     stores: list[StateStoreFiles] = []
     attempts = Attempts(root)
-    for number in sorted(numbered(root / STATE)):
-        folder = root / STATE / str(number)
+    for number in sorted(numbered(root / Part.STATE)):
+        folder = root / Part.STATE / str(number)
         try:
             operator = state_operator(folder)
         except CheckpointError:
@@ -323,14 +309,14 @@ class Past:
 
     def text(self, batch: int) -> str | None:
         """The offsets of a batch as Spark reads them."""
-        text = text_of(self.checkpoint.root / OFFSETS / str(batch))
+        text = text_of(self.checkpoint.root / Part.OFFSETS / str(batch))
         if text is None and batch in self.archived:
             text = self.archived[batch].entry.format()
         return text
 
     def commit_text(self, batch: int) -> str | None:
         """The mark that a batch is done, as Spark reads it; of one with state only Spark's own will do."""
-        text = text_of(self.checkpoint.root / COMMITS / str(batch))
+        text = text_of(self.checkpoint.root / Part.COMMITS / str(batch))
         if text is not None or self.checkpoint.is_stateful:
             return text
         known = self.archived.get(batch)
@@ -348,11 +334,11 @@ class Past:
             if not _is_later(file.relative_to(self.checkpoint.root), self.checkpoint.root, batch):
                 link(file, target / file.relative_to(self.checkpoint.root))
         for number in range(max(batch - 1, 0), batch + 1):
-            _fill(target / OFFSETS / str(number), self.text(number))
-        _fill(target / COMMITS / str(batch), self.commit_text(batch))
-        reached = OffsetEntry.parse(batch, self.text(batch) or "", target / OFFSETS / str(batch))
+            _fill(target / Part.OFFSETS / str(number), self.text(number))
+        _fill(target / Part.COMMITS / str(batch), self.commit_text(batch))
+        reached = OffsetEntry.parse(batch, self.text(batch) or "", target / Part.OFFSETS / str(batch))
         for name, end in self._log_ends(reached).items():
-            restore_log(target / SOURCES / name, {}, end)
+            restore_log(target / Part.SOURCES / name, {}, end)
 
     def _log_ends(self, reached: OffsetEntry) -> dict[str, int]:
         """Up to which entry of its own log each source was read; -1: it had given nothing."""
@@ -366,26 +352,12 @@ class Past:
         return ends
 
 
-def link(file: Path, target: Path) -> None:
-    """Let `target` be the same file, or one of the same content where a file has one name only. Raises OSError."""
-    if isinstance(file, RemotePath):
-        copy_file(file, target)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        copy_file(file, target)
-
-
 def _is_later(inside: Path, root: Path, batch: int) -> bool:
     """Whether a file of the checkpoint is of a batch after `batch`."""
     parts, name = inside.parts, inside.name.removeprefix(".").removesuffix(".crc")
-    if parts[0] in (OFFSETS, COMMITS) and name.isdigit():
+    if parts[0] in (Part.OFFSETS, Part.COMMITS) and name.isdigit():
         return int(name) > batch
-    if parts[0] != STATE or len(parts) < 4:
+    if parts[0] != Part.STATE or len(parts) < 4:
         return False
     if parts[2].isdigit():
         version = version_of(inside.name)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.checkpoint.logs import COMPACT, OFFSETS, SOURCES, body, broken, lacking, numbered, replace_file, text_of
+from headrace.checkpoint.logs import COMPACT, Part, body, broken, lacking, numbered, replace_file, text_of
 from headrace.errors import CheckpointError, reason
 from headrace.storage import durable
 
@@ -50,17 +50,16 @@ def rename_for_ledgers(root: Path, names: Mapping[str, str]) -> None:
 
 def rename_logs(root: Path, names: Mapping[str, str]) -> None:
     """Give the sources' own logs their new names."""
-    folder = root / SOURCES
+    folder = root / Part.SOURCES
     for each in sorted(folder.iterdir()) if folder.is_dir() else ():
         new = folder / renamed(each.name, names)
         if new != each:
-            each.rename(new)
-            durable.sync_directory(folder)
+            durable.move(each, new)
 
 
 def rename_offsets(root: Path, names: Mapping[str, str]) -> None:
     """Let each batch's offsets name the sources by their new names; the newest last, as it tells that all is done."""
-    for file in numbered(root / OFFSETS).values():
+    for file in numbered(root / Part.OFFSETS).values():
         text = text_of(file)
         changed = None if text is None else renamed_text(text, names)
         if changed is not None and changed != text:

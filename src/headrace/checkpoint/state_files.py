@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import COMMITS, RESTORE, STATE, checksum_of, numbered, text_of
+from headrace.checkpoint.logs import RESTORE, Part, checksum_of, numbered, text_of
 from headrace.errors import CheckpointError, Finding, Where, reason
-from headrace.storage.remote import RemotePath
+from headrace.storage.location import is_remote
 
 # The whole content of larger files is left to Spark, which reads it all: a start must not take longer for it.
 WHOLE_BYTES = 1024 * 1024
@@ -30,7 +30,7 @@ _SNAPSHOTS = {"changelog": "zip", "delta": "snapshot"}
 
 def fault_of(file: Path) -> str | None:
     """What is wrong with `file`, which is there; None if nothing can be found."""
-    if isinstance(file, RemotePath):
+    if is_remote(file):
         return None  # HDFS keeps checksums of its own, and compares them when a file is read.
     size = file.stat().st_size
     if size == 0:
@@ -144,7 +144,7 @@ class Attempts:
     """Which attempts at batches the commits of a checkpoint name; each commit is read once, and only when asked for."""
 
     def __init__(self, root: Path) -> None:
-        self._folder = root / COMMITS
+        self._folder = root / Part.COMMITS
         self._commits: dict[int, CommitEntry | None] = {}
 
     def commit_before(self, version: int) -> Path:
@@ -235,7 +235,7 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
 
     partitions: how many there are, where Spark's own metadata no longer tells.
     """
-    folders = [root / STATE / str(number) for number in sorted(numbered(root / STATE))] if version else []
+    folders = [root / Part.STATE / str(number) for number in sorted(numbered(root / Part.STATE))] if version else []
     stores: list[tuple[StateOperator, StateStoreFiles]] = []
     attempts = Attempts(root)
     for folder in folders:

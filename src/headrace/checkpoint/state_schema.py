@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import DEFAULT_STORE
-from headrace.checkpoint.logs import STATE, broken
+from headrace.checkpoint.logs import Part, broken
 from headrace.errors import CheckpointError, Where, reason
 
 _VERSIONS = (1, 2, 3)
@@ -55,7 +55,7 @@ def state_schema(checkpoint: Checkpoint) -> dict[int, OperatorSchema]:
     """The schema of each stateful operator by its number; raises CheckpointError where one cannot be read."""
     found = {}
     for operator in checkpoint.state_operators():
-        stores = dict(_stores(checkpoint.root / STATE / str(operator.number)))
+        stores = dict(_stores(checkpoint.root / Part.STATE / str(operator.number)))
         found[operator.number] = OperatorSchema(name=operator.name, stores=stores)
     return found
 

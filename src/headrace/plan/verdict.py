@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.logs import SOURCES
+from headrace.checkpoint.logs import Part
 from headrace.errors import NOWHERE, CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.plan.code.meaning import name_of, not_comparable
@@ -99,7 +99,7 @@ def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Pat
     name, _, option = rest.partition(" ")
     if checkpoint is None or kind != "source" or not option or name not in project.sources:
         return False
-    connector, log = project.sources[name].connector, checkpoint / SOURCES / name
+    connector, log = project.sources[name].connector, checkpoint / Part.SOURCES / name
     return all(connector.has_no_effect(option, value, log) for value in (difference.before, difference.now))
 
 

@@ -22,7 +22,7 @@ from headrace.queries.layout import (
     rewind_record,
 )
 from headrace.storage import json_record
-from headrace.storage.durable import sync_directory
+from headrace.storage.durable import sync
 from headrace.storage.private import writing_to
 
 ChangeName: TypeAlias = Literal["adopt", "rebuild", "reset", "rewind"]
@@ -95,7 +95,7 @@ class ChangeRecord:
         with writing_to(layout.storage):
             file.unlink(missing_ok=True)
             if file.parent.is_dir():
-                sync_directory(file.parent)
+                sync(file.parent)
 
 
 def was_cut_off(file: Path, what: str, fix: str) -> Finding:

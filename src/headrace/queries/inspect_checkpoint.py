@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.handover import gap_before_newest
-from headrace.checkpoint.logs import COMMITS, OFFSETS, SOURCES, STATE
+from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
@@ -22,7 +20,7 @@ from headrace.queries.changes import CHANGES
 from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of
 from headrace.queries.manifest import forms, written_async
 from headrace.queries.rename_record import unfinished, unfinished_sources
-from headrace.storage.remote import RemotePath
+from headrace.storage.durable import size_of
 from headrace.units import instant
 
 
@@ -89,7 +87,7 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
     if committed is not None and not checkpoint.state_operators():
         raise CheckpointError(
             code="HR527",
-            where=Where(file=str(checkpoint.root / STATE)),
+            where=Where(file=str(checkpoint.root / Part.STATE)),
             what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
             "directory was lost, or the query kept no state before",
             fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
@@ -233,10 +231,10 @@ def _archived(layout: QueryLayout) -> tuple[int, ...]:
 def _sizes(layout: QueryLayout) -> dict[str, int]:
     root = layout.checkpoint
     places = {
-        "offsets": root / OFFSETS,
-        "commits": root / COMMITS,
-        "sources": root / SOURCES,
-        "state": root / STATE,
+        "offsets": root / Part.OFFSETS,
+        "commits": root / Part.COMMITS,
+        "sources": root / Part.SOURCES,
+        "state": root / Part.STATE,
         "archive": layout.archive,
         "tables": layout.tables,
         "quarantine": layout.quarantine,
@@ -244,20 +242,6 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
     sizes = {name: size_of(place) for name, place in places.items()}
     sizes["archive"] += size_of(Archive(layout.archive).folder)
     return {name: size for name, size in sizes.items() if size}
-
-
-def size_of(place: Path) -> int:
-    """The bytes of a file, or of all files below a directory; what goes away meanwhile has none."""
-    if isinstance(place, RemotePath):
-        return place.size_bytes()
-    files = [place] if place.is_file() else [Path(home) / name for home, _, names in os.walk(place) for name in names]
-    total = 0
-    for file in files:
-        try:
-            total += os.lstat(file).st_size
-        except OSError:
-            continue
-    return total
 
 
 _TIMES = ("committed_at", "watermark")
@@ -310,6 +294,6 @@ def stored_status(project: Project, query: Query) -> StoredStatus:
 
 def _modified(checkpoint: Checkpoint, batch: int) -> datetime | None:
     try:
-        return instant((checkpoint.root / COMMITS / str(batch)).stat().st_mtime)
+        return instant((checkpoint.root / Part.COMMITS / str(batch)).stat().st_mtime)
     except FileNotFoundError:
         return None

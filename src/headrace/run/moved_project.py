@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.checkpoint.logs import SOURCES, operator_descriptions
+from headrace.checkpoint.logs import Part, operator_descriptions
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
 from headrace.contract import Connector
@@ -167,7 +167,7 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
 
 def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:
     found = [
-        FileSourceLog(whose=f"source '{name}'", folder=layout.checkpoint / SOURCES / name, home=_home(path))
+        FileSourceLog(whose=f"source '{name}'", folder=layout.checkpoint / Part.SOURCES / name, home=_home(path))
         for name, path in now.sources.items()
     ]
     if now.sink is not None:

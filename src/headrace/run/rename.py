@@ -37,7 +37,7 @@ from headrace.run.sink_work import require_stopped
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.storage.durable import move as move_directory
-from headrace.storage.durable import remove_tree, sync_directory
+from headrace.storage.durable import remove_tree, sync
 from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
@@ -228,9 +228,7 @@ def _move_generations(old: Path, new: Path) -> None:
             remove_tree(left)
     for folder in moved:
         move_directory(folder, new / folder.name)
-    sync_directory(new)
-    if moved:
-        sync_directory(old)
+    sync(new)
 
 
 def _remove(old: Path) -> None:
@@ -308,4 +306,4 @@ def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[st
                 move_directory(folder, new)
         reached("quarantine")
         layout.source_rename.unlink()
-        sync_directory(layout.home)
+        sync(layout.home)

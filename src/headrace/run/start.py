@@ -18,7 +18,7 @@ from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
 from headrace.checkpoint.handover import fill_gap, move
-from headrace.checkpoint.logs import SOURCES
+from headrace.checkpoint.logs import Part
 from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
@@ -381,7 +381,7 @@ def _bring_along(project: Project, query: Query, checkpoint: Checkpoint, roots: 
     for name in checkpoint.source_names():
         for former in (root for root in roots if root not in here):
             home = homes.get(source_of(name), "")
-            rewrite(checkpoint.root / SOURCES / name, str(former), str(project.root.absolute()), home)
+            rewrite(checkpoint.root / Part.SOURCES / name, str(former), str(project.root.absolute()), home)
 
 
 def _lost(

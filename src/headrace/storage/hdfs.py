@@ -16,8 +16,9 @@ from xml.etree import ElementTree
 import requests
 from fsspec.implementations.webhdfs import WebHDFS
 
+from headrace.errors import first_line
 from headrace.findings import OF_HDFS
-from headrace.storage.store import Store, StoreEntry, first_line, reason_of, refused, silent
+from headrace.storage.store import Store, StoreEntry, reason_of, refused, silent
 
 WEB_PORT = 9870
 # Hadoop's own name of the setting that says where WebHDFS answers.
@@ -141,7 +142,7 @@ class Hdfs(Store):
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path) from None
         except PermissionError as error:
-            raise refused(self.url, first_line(error)) from error
+            raise refused(self.url, first_line(error) or type(error).__name__) from error
         except (RuntimeError, ValueError) as error:
             said = first_line(error)
             if "already exists" in said or "FileAlreadyExists" in said:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.errors import reason
-from headrace.storage.durable import sync_directory
+from headrace.storage import durable
 from headrace.storage.remote import RemotePath
 
 _TAIL_BYTES = 65_536
@@ -41,7 +41,7 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
         if sync:
             os.fsync(file.fileno())
     if sync and is_new:
-        sync_directory(path.parent)
+        durable.sync(path.parent)
 
 
 def _append_remote(path: RemotePath, text: str) -> None:

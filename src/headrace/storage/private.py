@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.errors import HeadraceError, PlatformError, reason
+from headrace.storage.durable import remove_tree
 from headrace.storage.remote import RemotePath
 
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
@@ -60,7 +61,7 @@ def scratch(parent: Path | None) -> Iterator[Path]:
             yield place
         finally:
             with suppress(OSError, HeadraceError):
-                place.remove_tree()
+                remove_tree(place)
         return
     with tempfile.TemporaryDirectory(prefix="headrace-", dir=parent, ignore_cleanup_errors=True) as home:
         yield Path(home)

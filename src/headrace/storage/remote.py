@@ -7,10 +7,11 @@ import fnmatch
 import io
 import os
 import stat as modes
-from collections.abc import Iterator, Sequence
-from pathlib import PosixPath
+from collections.abc import Iterator
+from pathlib import Path, PosixPath
 from typing import IO, Any
 
+from headrace.storage.disk import DISK
 from headrace.storage.store import Store, StoreEntry, store_of
 
 # Of larger files those parts alone are fetched that are read, each of so many bytes.
@@ -79,7 +80,7 @@ class RemotePath(PosixPath):
         return False
 
     def stat(self, **_: Any) -> os.stat_result:
-        found = self.entry()
+        found = self._store.entry(self._inside)
         mode = modes.S_IFDIR | 0o700 if found.is_directory else modes.S_IFREG | 0o600
         seconds = found.modified_ms // 1000
         more = {"st_mtime_ns": found.modified_ms * 1_000_000, "st_mtime": found.modified_ms / 1000}
@@ -88,39 +89,9 @@ class RemotePath(PosixPath):
     def lstat(self) -> os.stat_result:
         return self.stat()
 
-    def entry(self) -> StoreEntry:
-        """What lies here. Raises FileNotFoundError."""
-        return self._store.entry(self._inside)
-
     def entries(self) -> list[StoreEntry]:
         """What lies in this directory, by one question. Raises OSError."""
         return list(self._store.listing(self._inside))
-
-    def size_bytes(self) -> int:
-        """The bytes of a file, or of all files below a directory; none where nothing is."""
-        found = self._entry()
-        if found is None or not found.is_directory:
-            return 0 if found is None else found.size_bytes
-        places, total = [self], 0
-        while places:
-            place = places.pop()
-            for each in place.entries():
-                total += each.size_bytes
-                if each.is_directory:
-                    places.append(place / each.name)
-        return total
-
-    def files(self) -> Iterator[RemotePath]:
-        """Every file below this directory, by one question for each directory; none where nothing is."""
-        try:
-            entries = self.entries()
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for each in entries:
-            if each.is_directory:
-                yield from (self / each.name).files()
-            else:
-                yield self / each.name
 
     def iterdir(self) -> Iterator[RemotePath]:  # type: ignore[override]
         return iter([self / each.name for each in self.entries()])
@@ -146,10 +117,6 @@ class RemotePath(PosixPath):
         self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
     ) -> int:
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
-
-    def create(self, data: bytes) -> bool:
-        """Let the file hold `data` if it is not there; of several that create it at once, one does."""
-        return self._store.create(self._inside, data)
 
     def open(self, mode: str = "r", *_: Any, encoding: str | None = None, **__: Any) -> IO[Any]:  # type: ignore[override]
         """To read alone; what is written is written at once."""
@@ -181,30 +148,24 @@ class RemotePath(PosixPath):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(self))
         self._store.delete(self._inside)
 
-    def remove_tree(self) -> None:
-        """Remove it with all that is in it; what is gone already is no fault."""
-        self._store.delete(self._inside)
-
     def rename(self, target: Any) -> RemotePath:
         """Move it to a free name in the same store. Raises OSError."""
-        self.move(RemotePath(target))
+        self._store.move(self._inside, RemotePath(target)._inside)
         return RemotePath(target)
 
-    def copy(self, target: RemotePath) -> None:
-        """Let another file of the same store hold what this one holds. Raises OSError."""
-        self._store.copy(self._inside, target._inside)
 
-    def move(self, target: RemotePath, last: Sequence[str] = ()) -> None:
-        """Move it as `Store.move` does. Raises OSError."""
-        self._store.move(self._inside, target._inside, last)
+def at(path: Path) -> tuple[Store, str]:
+    """The store that `path` lies in, and its name there."""
+    return (path._store, path._inside) if isinstance(path, RemotePath) else (DISK, os.fspath(path))
 
-    def end_move(self) -> None:
-        """End a move to this name that was cut off, as `Store.end_move` does. Raises OSError."""
-        self._store.end_move(self._inside)
 
-    def require_conditional(self) -> None:
-        """Raise PlatformError if of two that create a file in this directory both can be the first."""
-        self._store.require_conditional(self._inside)
+def lie_together(one: Path, other: Path) -> bool:
+    """Whether two paths are of this machine, or of one store."""
+    return _authority(one) == _authority(other)
+
+
+def _authority(path: Path) -> tuple[str, ...]:
+    return path.parts[:2] if isinstance(path, RemotePath) else ()
 
 
 class _Parts(io.RawIOBase):

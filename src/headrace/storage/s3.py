@@ -17,8 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoC
 from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
-from headrace.errors import PlatformError
-from headrace.storage.store import Store, StoreEntry, first_line, reason_of, refused, silent
+from headrace.errors import PlatformError, first_line
+from headrace.storage.store import Store, StoreEntry, reason_of, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
 _SETTING = "spark.hadoop.fs.s3a."
@@ -297,7 +297,7 @@ def unanswered(where: str, error: BaseException) -> Exception:
     if isinstance(error, NoCredentialsError):
         return refused(where, "no credentials are found where AWS's tools look for them")
     if isinstance(error, BotoCoreError) and not isinstance(error, HTTPClientError | EndpointError):
-        return refused(where, first_line(error))
+        return refused(where, first_line(error) or type(error).__name__)
     return silent(where, reason_of(error))
 
 

@@ -1,15 +1,18 @@
-"""What storage beyond this machine must offer, and which of its kinds Headrace knows."""
+"""What storage must offer, and which of its kinds beyond this machine Headrace knows."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import BinaryIO, ClassVar
 
-from headrace.errors import HeadraceError, PlatformError
+from headrace.errors import HeadraceError, PlatformError, first_line
 
 SCHEMES = ("hdfs", "s3a")
 
@@ -26,11 +29,13 @@ class StoreEntry:
 
 
 class Store(ABC):
-    """One file system or bucket. Paths are absolute, with `/`.
+    """One file system or bucket, or the disks of this machine. Paths are those within it, absolute in stores, with `/`.
 
     A file is there as a whole or not at all, and whoever asks next sees it. Faults of a path are OSErrors, as those of
     a local one; a store that does not answer, or does not let us in, raises PlatformError.
     """
+
+    is_local: ClassVar[bool] = False
 
     @abstractmethod
     def entry(self, path: str) -> StoreEntry:
@@ -40,6 +45,32 @@ class Store(ABC):
     def listing(self, path: str) -> Sequence[StoreEntry]:
         """What lies in a directory, in order of the names. Raises FileNotFoundError, NotADirectoryError."""
 
+    def names(self, path: str) -> list[str]:
+        """The names in a directory. Raises FileNotFoundError, NotADirectoryError."""
+        return [entry.name for entry in self.listing(path)]
+
+    def files_below(self, path: str) -> Iterator[str]:
+        """Every file below a directory, by its path from there; none where there is no directory."""
+        try:
+            entries = self.listing(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            if entry.is_directory:
+                yield from (f"{entry.name}/{name}" for name in self.files_below(f"{path}/{entry.name}"))
+            else:
+                yield entry.name
+
+    def size_bytes(self, path: str) -> int:
+        """The bytes of a file, or of all files below a directory; none where nothing is."""
+        try:
+            inside = self.listing(path)
+        except FileNotFoundError:
+            return 0
+        except NotADirectoryError:
+            return self.entry(path).size_bytes
+        return sum(self.size_bytes(f"{path}/{one.name}") if one.is_directory else one.size_bytes for one in inside)
+
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """What a file holds, or a part of it. Raises FileNotFoundError."""
@@ -48,6 +79,16 @@ class Store(ABC):
     def put(self, path: str, data: bytes) -> None:
         """Let a file hold `data`, or what it held before; never a part of either."""
 
+    @contextmanager
+    def writing(self, path: str, *, shared: bool = False, private: bool = False) -> Iterator[BinaryIO]:
+        """Let a file hold what the block writes, as `put` does, unless it raises.
+
+        shared: several may do so at once. private: only the owner may read a new file, where others can read at all.
+        """
+        data = io.BytesIO()
+        yield data
+        self.put(path, data.getvalue())
+
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
         """Let a file hold `data` if it is not there; of several that create it at once, one does."""
@@ -55,6 +96,14 @@ class Store(ABC):
     def copy(self, path: str, new: str) -> None:
         """Let a file hold what another one holds. Raises FileNotFoundError."""
         self.put(new, self.read(path))
+
+    def copy_from(self, other: Store, path: str, new: str) -> None:
+        """Let a file hold what one of another store holds. Raises FileNotFoundError."""
+        self.put(new, other.read(path))
+
+    def link(self, path: str, new: str) -> None:
+        """Let a free name be one more of the same file, or a copy of it. Raises OSError."""
+        self.copy(path, new)
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -71,6 +120,17 @@ class Store(ABC):
         In one step where the store has such a step. Elsewhere the old is whole until the new is, the same call and
         `end_move` end what was cut off, and of a directory these files of its own are the last to come and to go.
         """
+
+    def publish(self, path: str, new: str, last: Sequence[str] = ()) -> None:
+        """Move what is whole once everything in it is on the disk. Raises OSError."""
+        self.move(path, new, last)
+
+    def exchange(self, path: str, other: str) -> None:
+        """Let each of two names be that of the other, in one step. Raises OSError, with ENOTSUP without such a step."""
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    def sync(self, path: str) -> None:  # noqa: B027
+        """Bring to the disk what was written into a file, or the names in a directory. Raises OSError."""
 
     def end_move(self, new: str) -> None:  # noqa: B027
         """End the move of a directory to this name, if one was begun and cut off. Raises OSError."""
@@ -157,12 +217,7 @@ def reason_of(error: BaseException) -> str:
         # Of urllib3 and of botocore.
         nested = getattr(inner, "reason", None) or getattr(inner, "kwargs", {}).get("error")
         inner = nested if isinstance(nested, BaseException) else inner.__cause__ or inner.__context__
-    return first_line(error)
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return first_line(error) or type(error).__name__
 
 
 def _key(scheme: str, authority: str) -> str:

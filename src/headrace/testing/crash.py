@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from headrace.checkpoint.logs import COMMITS
+from headrace.checkpoint.logs import Part
 from headrace.contract import Boundary
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 
@@ -58,7 +58,7 @@ class KillAt:
 
     def watch(self, checkpoint: Path) -> None:
         """Kill this process as soon as the commit file of the batch is in `checkpoint`."""
-        commit = checkpoint / COMMITS / str(self.batch)
+        commit = checkpoint / Part.COMMITS / str(self.batch)
 
         def wait() -> None:
             while not commit.exists():

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.check.state_bounds import POLICY, window_lengths
 from headrace.checkpoint import Archive, Checkpoint, planned
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.logs import SOURCES
+from headrace.checkpoint.logs import Part
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import log_entries, source_of
 from headrace.contract import BatchRecord, Lag
@@ -279,7 +279,7 @@ def _shares(checkpoint: Checkpoint, name: str, start: str | None, end: str | Non
     through = log_offset(end)
     if through is not None:
         begun = log_offset(start)
-        entries = log_entries(checkpoint.root / SOURCES / name, -1 if begun is None else begun, through)
+        entries = log_entries(checkpoint.root / Part.SOURCES / name, -1 if begun is None else begun, through)
         for entry in entries.values():
             for line in entry.lines:
                 yield Share(name=str(json.loads(line)["path"]))

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.entries import StateOperator
-from headrace.checkpoint.logs import STATE
+from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.blame import commanded
-from headrace.queries.inspect_checkpoint import require_usable, size_of
+from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import layout_of
 from headrace.run.state_store import checkpoint_format
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import sentence_of
 from headrace.spark.stream.state import PARTITIONS, read_state
+from headrace.storage.durable import size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,7 +104,7 @@ def _operators(
     spark: SparkSession, query: Query, checkpoint: Checkpoint, batch: int, key: Mapping[str, str], limit: int
 ) -> Iterator[OperatorState]:
     for operator in checkpoint.state_operators():
-        folder = checkpoint.root / STATE / str(operator.number)
+        folder = checkpoint.root / Part.STATE / str(operator.number)
         try:
             parts = tuple(_parts(spark, query, checkpoint, operator, batch, key, limit))
         except CheckpointError:

@@ -21,7 +21,6 @@ from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
-from headrace.storage.durable import move
 from headrace.storage.private import scratch
 from headrace.verify.answer import Prefix
 from headrace.verify.batch_ranges import VersionRanges
@@ -195,12 +194,12 @@ class _Gate:
         """Let the rows of `batch` in; one file at least, for Spark counts a file without rows as new too."""
         found = sorted(self._place(batch).glob("*.parquet"))
         for index, file in enumerate(found):
-            move(file, self.landing / f"{batch:09d}-{index:05d}.parquet")
+            file.rename(self.landing / f"{batch:09d}-{index:05d}.parquet")
         if not found:
             empty = next((self.staged / "empty").glob("*.parquet"))
             hidden = self.landing / f".{batch:09d}"
             hidden.write_bytes(empty.read_bytes())
-            move(hidden, self.landing / f"{batch:09d}-empty.parquet")
+            hidden.rename(self.landing / f"{batch:09d}-empty.parquet")
 
 
 def _held(rows: DataFrame, columns: Sequence[str], query: Query, key: tuple[str, ...], last: int) -> DataFrame:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.contract import OptionError
-from headrace.spark.messages.refusals import first_line
+from headrace.errors import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

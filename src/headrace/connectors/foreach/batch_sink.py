@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.foreach.sink import name_of, not_found, takes, waits
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
-from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where
-from headrace.spark.messages.refusals import first_line, is_from_spark
+from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where, first_line
+from headrace.spark.messages.refusals import is_from_spark
 from headrace.spark.stream.foreach_batch import ForEachBatch, compute_all
 from headrace.user_code import innermost, is_installed, serving
 

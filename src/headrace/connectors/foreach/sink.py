@@ -18,8 +18,7 @@ from headrace.contract import (
     SinkFacts,
     Writer,
 )
-from headrace.errors import SinkError
-from headrace.spark.messages.refusals import first_line
+from headrace.errors import SinkError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,8 +13,7 @@ from urllib.parse import unquote
 
 from headrace.connectors.iceberg.files import column_types
 from headrace.contract import Identity, OptionError, canonical_address
-from headrace.errors import Finding, HeadraceError, PlatformError, SourceError
-from headrace.spark.messages.refusals import first_line
+from headrace.errors import Finding, HeadraceError, PlatformError, SourceError, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,6 @@ On the way back Spark's log goes first, from its newest entry, so that readers w
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
 from headrace.contract import Held, KeptResult, OutputMode, Session, SinkContext, SinkRewind
 from headrace.errors import CheckpointError, NothingChanged
-from headrace.storage.durable import exchange, replace_file, sync_directory
+from headrace.storage.durable import move, replace_file, swap
 
 # What is added to the name of a directory or a table for the place of a rebuild.
 BESIDE = "__rebuild"
@@ -47,7 +46,7 @@ def set_aside(directory: Path, context: SinkContext) -> None:
     """Give the directory another name, if it is there."""
     if directory.exists():
         with moving(directory):
-            _rename(directory, aside(directory, context))
+            move(directory, aside(directory, context))
 
 
 def bring_back(directory: Path, context: SinkContext) -> None:
@@ -62,7 +61,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
     with moving(directory):
         if directory.exists():
             shutil.rmtree(directory)
-        _rename(kept, directory)
+        move(kept, directory)
 
 
 def discard(directory: Path, context: SinkContext) -> None:
@@ -90,11 +89,11 @@ def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None
         if not is_rebuilt(directory, rebuilt) and new.exists():
             replace_file(new / _mark(rebuilt), "")
             if directory.exists():
-                _exchange(directory, new, aside(directory, context))
+                swap(directory, new, aside(directory, context))
             else:
-                _rename(new, directory)
+                move(new, directory)
         if new.exists() and is_rebuilt(directory, rebuilt):
-            _rename(new, aside(directory, context))
+            move(new, aside(directory, context))
 
 
 def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
@@ -104,24 +103,13 @@ def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> Non
         if is_rebuilt(directory, rebuilt):
             former = next((each for each in (new, kept) if each.exists()), None)
             if former is None:
-                _rename(directory, new)
+                move(directory, new)
             else:
-                _exchange(directory, former, new)
+                swap(directory, former, new)
         if kept.exists() and is_rebuilt(kept, rebuilt):
-            _rename(kept, new)
+            move(kept, new)
         if kept.exists() and not directory.exists():
-            _rename(kept, directory)
-
-
-def _exchange(directory: Path, other: Path, free: Path) -> None:
-    """Let `other` be `directory`; what was there gets the name of `other`, or `free` where it takes two steps."""
-    try:
-        exchange(directory, other)
-    except OSError as error:
-        if error.errno != errno.ENOTSUP:
-            raise
-        _rename(directory, free)
-        _rename(other, directory)
+            move(kept, directory)
 
 
 def _mark(rebuilt: SinkContext) -> str:
@@ -146,11 +134,6 @@ def require_local(path: str) -> None:
         what = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
         raise NothingChanged(code="HR587", what=what, fix=fix)
-
-
-def _rename(old: Path, new: Path) -> None:
-    os.rename(old, new)
-    sync_directory(new.parent)
 
 
 def _is_hidden(place: Path) -> bool:
@@ -328,6 +311,4 @@ def _move(file: Path, place: Path) -> None:
     for old, new in ((file, place), (checksum_of(file), checksum_of(place))):
         if old.exists():
             new.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(old, new)
-            sync_directory(old.parent)
-            sync_directory(new.parent)
+            move(old, new)

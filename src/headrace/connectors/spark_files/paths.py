@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.read_files import ReadFile
 from headrace.storage.location import place
-from headrace.storage.remote import RemotePath
+from headrace.storage.remote import at
 from headrace.storage.store import StoreEntry
 
 _GLOB = re.compile(r"[*?\[\]{}]")
@@ -32,8 +32,8 @@ class FoundFile:
 
 def present(path: str) -> ReadFile:
     """What a file, that is known, is now, by one question. Raises OSError, PlatformError."""
-    there = place(path)
-    return _of_entry(there.entry()) if isinstance(there, RemotePath) else _of_stat(os.stat(path))
+    store, inside = at(place(path))
+    return _of_entry(store.entry(inside))
 
 
 def _of_stat(facts: os.stat_result) -> ReadFile:
@@ -52,9 +52,9 @@ def is_glob(path: str) -> bool:
 def taken_for_pattern(path: str) -> str | None:
     """The part of a local `path` that is there by this very name, and that Hadoop would take for a pattern; or None."""
     parts = local(path).split("/")
-    for at, part in enumerate(parts, start=1):
-        if _GLOB.search(part) and os.path.lexists("/".join(parts[:at])):
-            return "/".join(parts[:at])
+    for end, part in enumerate(parts, start=1):
+        if _GLOB.search(part) and os.path.lexists("/".join(parts[:end])):
+            return "/".join(parts[:end])
     return None
 
 
@@ -141,14 +141,12 @@ def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
     queue = list(home.glob(rest)) if rest else [home]
     while queue:
         folder = queue.pop()
-        if not isinstance(folder, RemotePath):
-            continue
+        store, inside = at(folder)
         try:
-            found = folder.entries()
+            found = store.listing(inside)
         except NotADirectoryError:
             # The pattern, or the path itself, names a file.
-            found = [each for each in folder.parent.entries() if each.name == folder.name]
-            folder = folder.parent
+            folder, found = folder.parent, [store.entry(inside)]
         except OSError:
             continue
         for entry in found:

@@ -14,7 +14,7 @@ from headrace.connectors.spark_files import formats as file_form
 from headrace.contract import OptionError, SinkContext, Snapshot, Writer
 from headrace.errors import CheckpointError, SinkError
 from headrace.spark.jvm.hadoop_files import enter_empty
-from headrace.storage.durable import replace_file, sync_directory, sync_file
+from headrace.storage.durable import replace_file, sync
 from headrace.storage.location import is_known, place, scheme_of
 
 if TYPE_CHECKING:
@@ -185,5 +185,5 @@ def _enter_empty(frame: DataFrame, log: str, batches: Sequence[int]) -> None:
     """Enter batches without files into Spark's log, which may have no gaps when it is compacted."""
     for batch in enter_empty(frame.sparkSession, log, batches):
         for file in Path(log).glob(f"{batch}*"):
-            sync_file(file)
-            sync_directory(file.parent)
+            sync(file)
+            sync(file.parent)

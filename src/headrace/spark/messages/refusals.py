@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from headrace.errors import NOWHERE, Finding, HeadraceError, Where
+from headrace.errors import NOWHERE, Finding, HeadraceError, Where, first_line
 from headrace.spark.messages import wrong_words
 from headrace.spark.messages.conditions import condition
 from headrace.spark.messages.wrong_words import argument_of, of_python
@@ -296,11 +296,6 @@ def first_sentence(error: BaseException) -> str:
     said = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
     return re.sub(r"\s*SQLSTATE.*$", "", line).strip() or type(error).__name__
-
-
-def first_line(said: object) -> str:
-    """The first line of a text, or of what a fault says; empty if it says nothing."""
-    return next((line.strip() for line in str(said).splitlines() if line.strip()), "")
 
 
 def tidy(text: str) -> str:

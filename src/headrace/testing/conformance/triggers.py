@@ -17,7 +17,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.logs import COMMITS, OFFSETS, numbered
+from headrace.checkpoint.logs import Part, numbered
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import OutputMode, Sink, SinkContext, Source, SourcePrefix
 
@@ -178,7 +178,7 @@ class SinkTriggers(ABC):
                 time.sleep(0.05)
         finally:
             query.stop()
-        assert (len(numbered(context.checkpoint / OFFSETS)) < made) is sink.facts.async_progress
+        assert (len(numbered(context.checkpoint / Part.OFFSETS)) < made) is sink.facts.async_progress
 
     def prepared(
         self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
@@ -247,6 +247,6 @@ def forget_commit(checkpoint: Path) -> int:
     last = Checkpoint(checkpoint).last_committed
     if last is None:
         raise ValueError(f"'{checkpoint}' has no commit to forget")
-    for file in (checkpoint / COMMITS / str(last), checkpoint / COMMITS / f".{last}.crc"):
+    for file in (checkpoint / Part.COMMITS / str(last), checkpoint / Part.COMMITS / f".{last}.crc"):
         file.unlink(missing_ok=True)
     return last
