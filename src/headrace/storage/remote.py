@@ -30,14 +30,8 @@ class RemotePath(PosixPath):
         # Without a scheme it is a piece of a path, as `relative_to` gives it.
         return f"{scheme}//{'/'.join(rest)}" if _is_scheme(scheme) else "/".join(self.parts) or "."
 
-    def __repr__(self) -> str:
-        return f"RemotePath({str(self)!r})"
-
     def __fspath__(self) -> str:
         raise TypeError(f"{self} is no path of this machine")
-
-    def as_posix(self) -> str:
-        return str(self)
 
     def as_uri(self) -> str:
         return str(self)
@@ -76,18 +70,12 @@ class RemotePath(PosixPath):
         found = self._entry()
         return found is not None and not found.is_directory
 
-    def is_symlink(self) -> bool:
-        return False
-
     def stat(self, **_: Any) -> os.stat_result:
         found = self._store.entry(self._inside)
         mode = modes.S_IFDIR | 0o700 if found.is_directory else modes.S_IFREG | 0o600
         seconds = found.modified_ms // 1000
         more = {"st_mtime_ns": found.modified_ms * 1_000_000, "st_mtime": found.modified_ms / 1000}
         return os.stat_result((mode, 0, 0, 1, 0, 0, found.size_bytes, seconds, seconds, seconds), more)
-
-    def lstat(self) -> os.stat_result:
-        return self.stat()
 
     def entries(self) -> list[StoreEntry]:
         """What lies in this directory, by one question. Raises OSError."""
