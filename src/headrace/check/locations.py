@@ -68,8 +68,9 @@ def storage(project: Project) -> Iterator[Finding]:
         )
     try:
         store, inside = at(project.storage)
-        project.storage.exists()
-        store.require_conditional(inside)
+        if not store.is_local:
+            project.storage.exists()
+            store.require_conditional(inside)
     except PlatformError as error:
         yield from (finding.but(where=where) for finding in error.findings)
 
