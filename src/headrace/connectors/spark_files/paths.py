@@ -146,7 +146,8 @@ def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
             found = store.listing(inside)
         except NotADirectoryError:
             # The pattern, or the path itself, names a file.
-            folder, found = folder.parent, [store.entry(inside)]
+            name, folder = folder.name, folder.parent
+            found = [entry for entry in store.listing(at(folder)[1]) if entry.name == name]
         except OSError:
             continue
         for entry in found:
