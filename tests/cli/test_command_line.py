@@ -26,6 +26,7 @@ OPTIONS = {
     "init": ["NAME", "--sql", "--json"],
     "demo": ["DIR", "--seconds", "--target", "--json"],
     "check": ["--no-spark", "--project", "-C", "--target", "--json"],
+    "test": ["QUERY", "--junit", "--project", "-C", "--target", "--json"],
     "plan": ["QUERY", "--detailed-exitcode", "--out", "--project", "-C", "--target", "--json"],
     "apply": ["FILE", "--once", "--available-now", "--trigger", "--project", "-C", "--target", "--json"],
     "run": [

@@ -16,7 +16,7 @@ from tests.docs.blocks import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.testing.timelines import Event
+    from headrace.testing.timelines import TimelineEvent
 
 pytestmark = pytest.mark.spark
 EXAMPLES = ROOT / "examples"
@@ -56,7 +56,7 @@ def hours(tmp_path: Path) -> hr.Project:
 
 
 @pytest.mark.parametrize("event", [Crash(), CrashBeforeCommit(), Restart()], ids=lambda event: type(event).__name__)
-def test_a_result_does_not_depend_on_crashes(spark: SparkSession, event: Event) -> None:
+def test_a_result_does_not_depend_on_crashes(spark: SparkSession, event: TimelineEvent) -> None:
     run = timeline(
         hr.load(EXAMPLES / "mobile-monitoring"),
         "counts_in_postgres",

@@ -29,6 +29,7 @@ from headrace.cli.service import service
 from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.submit import submit
+from headrace.cli.test import test
 from headrace.cli.ui import ui
 from headrace.cli.verify import verify
 from headrace.errors import Finding, HeadraceError, nearest
@@ -47,6 +48,7 @@ COMMANDS: tuple[click.Command, ...] = (
     init,
     demo,
     check,
+    test,
     plan,
     apply,
     run,

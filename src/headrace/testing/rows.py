@@ -66,6 +66,11 @@ class ResultRow:
         return all(same(self._values[name], plain_value(value, self._types[name])) for name, value in others.items())
 
 
+def columns_of(row: ResultRow) -> tuple[str, ...]:
+    """The names of a row's columns; no attribute of the row, which may have a column of any name."""
+    return tuple(row._values)
+
+
 class ResultRows(Collection[ResultRow]):
     """Rows in a fixed order: by the key, then by the other columns, NULL first.
 
@@ -145,6 +150,21 @@ class RowDifference:
 
     expected: ResultRow | None
     actual: ResultRow | None
+
+    def identity(self, key: Sequence[str]) -> dict[str, Any]:
+        """The values of the key, or none."""
+        row = self.expected or self.actual
+        return {name: row[name] for name in key if row is not None and name in columns_of(row)}
+
+    def sides(self, key: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """What was expected and what there is besides the key; of two rows only the columns that differ."""
+        one, other = self.expected, self.actual
+        both = one is not None and other is not None
+        names = [name for row in (one or other,) if row is not None for name in columns_of(row) if name not in key]
+        if both:
+            names = [name for name in names if not same(one[name], other[name])]  # type: ignore[index]
+        sides = [None if row is None else {name: row[name] for name in names} for row in (one, other)]
+        return sides[0], sides[1]
 
 
 def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifference]:

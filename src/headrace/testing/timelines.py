@@ -35,39 +35,41 @@ from headrace.verify.proof import sink_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
-class Event:
+class TimelineEvent:
     """What happens between two batches of a timeline, after the one that it stands behind."""
 
 
 @dataclass(frozen=True)
-class Crash(Event):
+class Crash(TimelineEvent):
     """The driver dies in the batch before it, after the sink's commit and before the checkpoint's; then it resumes."""
 
     boundary: Boundary = field(default="after-transaction", init=False)
 
 
 @dataclass(frozen=True)
-class CrashBeforeCommit(Event):
+class CrashBeforeCommit(TimelineEvent):
     """The driver dies in the batch before it, when its rows are written and not committed; then it resumes."""
 
     boundary: Boundary = field(default="inside-transaction", init=False)
 
 
 @dataclass(frozen=True)
-class Restart(Event):
+class RestartEvent(TimelineEvent):
     """The query is stopped and started again."""
 
 
 @dataclass(frozen=True)
-class Watermark(Event):
+class WatermarkEvent(TimelineEvent):
     """The watermark of this input moves to `time`, as by a row that the query does not see."""
 
     time: str | datetime
 
 
-Item: TypeAlias = "Event | GivenRows"
+Restart, Watermark = RestartEvent, WatermarkEvent
+Item: TypeAlias = "TimelineEvent | GivenRows"
 
 
 class _Died(Exception):
@@ -79,7 +81,7 @@ class _Step:
     """The batches that come together, and what happens after them."""
 
     rows: dict[str, GivenRows] = field(default_factory=dict)
-    events: list[tuple[str, Event]] = field(default_factory=list)
+    events: list[tuple[str, TimelineEvent]] = field(default_factory=list)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -126,6 +128,14 @@ class TimelineRun:
         if found.incomplete:
             raise CheckFailed(found.incomplete)
         return list(self._late_rows())
+
+    @property
+    def late_schema(self) -> StructType:
+        """The columns of the sources, of which late rows have those of one."""
+        from pyspark.sql.types import StructType
+
+        fields = {field.name: field for inlet in self._inlets.values() for field in inlet.schema}
+        return StructType(list(fields.values()))
 
     @cached_property
     def quarantined(self) -> list[str]:
@@ -253,7 +263,7 @@ class _Driver:
         for step in steps:
             for name, rows in step.rows.items():
                 batches.setdefault(name, []).append(rows)
-            marked |= {name for name, event in step.events if isinstance(event, Watermark)}
+            marked |= {name for name, event in step.events if isinstance(event, WatermarkEvent)}
         self.spark, self._root = spark, project.root
         self.inlets = inlets(project, query, batches, spark, home, marked=marked)
         kept = query.sink if sink else Kept(key=key or key_of(query))
@@ -298,9 +308,9 @@ class _Driver:
             crashes,
         )
         for name, event in step.events:
-            if isinstance(event, Restart):
+            if isinstance(event, RestartEvent):
                 self._stop()
-            elif isinstance(event, Watermark):
+            elif isinstance(event, WatermarkEvent):
                 at = moment(event.time)
                 self._let_in({name: lambda inlet, at=at: inlet.mark(self._number(), at)}, [])  # type: ignore[misc]
         self._wait()
@@ -391,7 +401,7 @@ def _steps(inputs: Mapping[str, Sequence[Item]]) -> list[_Step]:
     for name, items in inputs.items():
         at = -1
         for item in items:
-            if isinstance(item, Event):
+            if isinstance(item, TimelineEvent):
                 if at < 0:
                     what = f"{item} stands before the first batch of '{name}'"
                     raise ProjectError(Finding(code="HR721", what=what, fix="put it behind a batch"))
