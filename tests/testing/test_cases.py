@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.cli import main
+from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
 from headrace.testing.cases import cases
 
@@ -131,3 +132,13 @@ def test_a_wrong_case_says_where(project: Path, text: str, message: str) -> None
     (project / "tests" / "a.yml").write_text(text)
     with pytest.raises(ProjectError, match=rf"(?s)tests/a.yml HR721.*{message}"):
         cases(hr.load(project, may_lack_variables=True))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("form", ["python", "sql"])
+def test_a_new_project_has_a_case_that_passes(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: Form
+) -> None:
+    write_project(tmp_path / "phones", form=form)
+    assert main(["test", "-C", str(tmp_path / "phones")]) == 0
+    assert capsys.readouterr().out.endswith("\n1 case, 0 failed\n")
