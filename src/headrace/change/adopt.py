@@ -29,10 +29,9 @@ from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus
-from headrace.queries.home import Home
 from headrace.queries.layout import layout_of
+from headrace.queries.location import Home, enter_sink
 from headrace.queries.manifest import enter
-from headrace.queries.sink_location import enter_sink
 from headrace.run.plan import present, reader
 from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
 from headrace.spark.jvm.session_conf import applied

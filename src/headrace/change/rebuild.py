@@ -25,8 +25,8 @@ from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, require_ended
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import waiting_renames
-from headrace.queries.sink_location import former_location, table_before
 from headrace.run.plan import plan
 from headrace.run.rename import brought_along
 from headrace.run.sink_work import require_stopped

@@ -27,8 +27,8 @@ from headrace.queries.changes import (
     require_ended,
 )
 from headrace.queries.layout import QueryLayout, generations_set_aside
+from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import pending
-from headrace.queries.sink_location import former_location, table_before
 from headrace.storage.durable import move, remove_tree, size_of, sync
 from headrace.storage.private import writing_to
 

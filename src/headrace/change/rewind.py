@@ -24,8 +24,8 @@ from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, current, require_ended
 from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import unfinished, unfinished_sources
-from headrace.queries.sink_location import former_location, table_before
 from headrace.storage.durable import remove_tree, replace_file
 from headrace.storage.private import writing_to
 

@@ -27,8 +27,8 @@ from headrace.queries.application import application
 from headrace.queries.blame import named, reset_command
 from headrace.queries.changes import ChangeStatus, RebuildRecord
 from headrace.queries.layout import QueryLayout, history_file, rebuild_storage
+from headrace.queries.location import enter_sink
 from headrace.queries.manifest import move_sink
-from headrace.queries.sink_location import enter_sink
 from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import end_move, move, remove_tree, sync
 from headrace.storage.location import is_remote

@@ -16,9 +16,8 @@ from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
 from headrace.cli.control import pause, restart, resume, stop
-from headrace.cli.demo import demo
-from headrace.cli.init import init
-from headrace.cli.inspect import inspect
+from headrace.cli.init import demo, init
+from headrace.cli.inspect import inspect, state
 from headrace.cli.jars import jars
 from headrace.cli.late import late
 from headrace.cli.output import say_error
@@ -26,7 +25,6 @@ from headrace.cli.plan import plan
 from headrace.cli.run import apply, run
 from headrace.cli.schema import schema
 from headrace.cli.service import service
-from headrace.cli.state import state
 from headrace.cli.status import status
 from headrace.cli.submit import submit
 from headrace.cli.test import test

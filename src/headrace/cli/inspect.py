@@ -1,11 +1,23 @@
-"""`headrace inspect`: a look at what a query keeps, without Spark."""
+"""`headrace inspect` and `headrace state`: what a query keeps, and in how many partitions."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import say_finding, say_json
+from headrace.cli.output import counted, say_finding, say_json
+from headrace.cli.view.formatting import NOTHING, instant, left, number, size_of
+
+if TYPE_CHECKING:
+    from headrace.queries.inspect_checkpoint import CheckpointFacts, Range
+    from headrace.verify.inspect_progress import BatchOffsets, SourceOffsets, Watermarks
+    from headrace.verify.inspect_state import StateLook
+
+_SHARES = 20
 
 
 @click.group()
@@ -28,7 +40,6 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     names = chosen(project, queries)
 
     from headrace import inspect as look
-    from headrace.cli.view.looks import facts
 
     found = [look.checkpoint(project, name) for name in names]
     if options.as_json:
@@ -62,14 +73,9 @@ def offsets(query: str, batch: int | None, options: ProjectOptions) -> int:
     project, name = options.with_query(query, may_lack_variables=True)
 
     from headrace import inspect as look
-    from headrace.cli.view.looks import offset_lines
 
     found = look.offsets(project, name, batch=batch)
-    if options.as_json:
-        say_json(found.as_dict())
-    else:
-        click.echo("\n".join(offset_lines(found)))
-    return 0
+    return _say(found, offset_lines, options)
 
 
 @inspect.command()
@@ -84,11 +90,156 @@ def watermark(query: str, limit: int, options: ProjectOptions) -> int:
     project, name = options.with_query(query, may_lack_variables=True)
 
     from headrace import inspect as look
-    from headrace.cli.view.looks import watermark_lines
 
     found = look.watermark(project, name, limit=limit)
+    return _say(found, watermark_lines, options)
+
+
+@click.group()
+def state() -> None:
+    """Look at the state of a query, or work on it."""
+
+
+@state.command()
+@click.argument("query")
+@click.option("--key", "keys", multiple=True, metavar="COLUMN=VALUE", help="Rows with this key alone; may be repeated.")
+@click.option("--batch", type=click.IntRange(min=0), metavar="N", help="As this batch left it [default: the newest].")
+@click.option("--limit", type=click.IntRange(min=0), default=5, metavar="N", help="So many samples [default: 5].")
+@reads_project
+def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, options: ProjectOptions) -> int:
+    """Show what QUERY keeps: its operators, their columns, how many rows, and some of them.
+
+    Spark reads the checkpoint; nothing is changed, and the query may be running. An empty VALUE means NULL.
+    """
+    project, name = options.with_query(query)
+    pairs = [each.partition("=") for each in keys]
+    if wrong := next((column for column, equals, _ in pairs if not equals), None):
+        raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
+
+    from headrace import inspect as look
+
+    found = look.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
+    return _say(found, state_lines, options)
+
+
+@state.command()
+@click.argument("query")
+@click.argument("partitions", type=click.IntRange(min=1))
+@reads_project
+def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
+    """Give the state of QUERY another number of partitions.
+
+    The query must not be running. Its rows stay as they are, and it resumes where it was. After a crash, give the
+    command again.
+    """
+    project, name = options.with_query(query)
+
+    from headrace.api import repartition as repartition_query
+
+    done = repartition_query(project, name, partitions)
+    if options.as_json:
+        say_json(done.as_dict())
+    elif done.batch is None:
+        click.echo(f"{name}: the state has {counted(done.after, 'partition')} already")
+    else:
+        click.echo(f"{name}: the state is in {counted(done.after, 'partition')} instead of {done.before}")
+    return 0
+
+
+def _say(found: Any, lines: Callable[[Any], Iterator[str]], options: ProjectOptions) -> int:
     if options.as_json:
         say_json(found.as_dict())
     else:
-        click.echo("\n".join(watermark_lines(found)))
+        click.echo("\n".join(lines(found)))
     return 0
+
+
+def facts(found: CheckpointFacts) -> Iterator[str]:
+    """What a checkpoint holds."""
+    yield f"id          {found.id or NOTHING}, generation {found.generation}"
+    yield f"batches     {ranges(found.kept)} in the checkpoint, {ranges(found.archived)} in the archive"
+    if found.purged:
+        yield f"purged      {ranges(found.purged)} by Spark"
+    if found.unknown:
+        yield f"lost        {ranges(found.unknown)}, which neither has"
+    yield f"sources     {', '.join(found.sources)}"
+    for each in found.operators:
+        parts = counted(each.partitions, "partition")
+        yield f"state       operator {each.number} {each.name}: {parts}, stores {', '.join(each.stores)}"
+    yield f"sizes       {', '.join(f'{name} {size_of(size)}' for name, size in found.sizes_bytes.items())}"
+    if found.set_aside:
+        yield f"set aside   generations {', '.join(map(str, found.set_aside))}, kept until headrace change discard"
+    for key, value in found.settings.items():
+        yield f"setting     {key} = {value}"
+
+
+def ranges(found: Sequence[Range]) -> str:
+    """`0 to 4, 7`."""
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found) or "none"
+
+
+def offset_lines(found: BatchOffsets) -> Iterator[str]:
+    """What a batch takes."""
+    done = "committed" if found.committed else "planned and not committed"
+    yield f"{found.query}: batch {found.batch}, {done}; known are {found.first} to {found.last}"
+    for source in found.sources:
+        yield f"  {source.source} ({source.kind})"
+        yield f"    before  {source.start or 'nothing'}"
+        yield f"    after   {source.end or 'nothing'}"
+        yield from (f"    {line}" for line in _shares(source))
+        yield f"    lag     {left(source.lag)}"
+
+
+def _shares(source: SourceOffsets) -> Iterator[str]:
+    for share in source.shares[:_SHARES]:
+        if share.end is None:
+            yield f"file    {share.name}"
+        else:
+            count = "" if share.count is None else f": {share.count:,}"
+            yield f"part    {share.name} from {share.start or 'its beginning'} to {share.end}{count}"
+    if len(source.shares) > _SHARES:
+        yield f"        and {number(len(source.shares) - _SHARES)} more, all with --json"
+
+
+def watermark_lines(found: Watermarks) -> Iterator[str]:
+    """How a watermark moved."""
+    if not found.sources and found.next_watermark is None:
+        yield f"{found.query}: no watermark yet, and no source of it declares one"
+        return
+    stands = "" if found.since is None else f", where it stands since batch {found.since}"
+    yield f"{found.query}: the next batch has the watermark {instant(found.next_watermark)}{stands}"
+    for source in found.sources:
+        gave = "no row is known of it" if source.last_batch is None else f"last row in batch {source.last_batch}"
+        holds = "; it holds the watermark back" if source.holds_back and found.policy == "min" else ""
+        yield f"  {source.source}: {source.column} less {source.delay}; {counted(source.rows, 'row')}, {gave}{holds}"
+    if len(found.sources) > 1:
+        which = "slowest" if found.policy == "min" else "fastest"
+        yield f"  of several sources the {which} decides ({found.policy})"
+    for window in found.windows:
+        needs = " and ".join(f"{name} gives a row of {instant(at)} or later" for name, at in window.needs)
+        yield f"  a window of {window.length} that ends {instant(window.ends)} closes when {needs}"
+    for batch in found.batches:
+        yield f"  batch {batch.batch:>8}  planned {instant(batch.planned)}  watermark {instant(batch.watermark)}"
+
+
+def state_lines(found: StateLook) -> Iterator[str]:
+    """What a query keeps as state."""
+    yield f"{found.query}: as batch {found.batch} left it"
+    for operator in found.operators:
+        yield (
+            f"operator {operator.number} {operator.name}: {counted(operator.partitions, 'partition')}, "
+            f"{size_of(operator.size_bytes)} of files"
+        )
+        for part in operator.parts:
+            yield f"  {part.name + ': ' if part.name else ''}{counted(part.rows, 'row')}"
+            yield f"    key    {part.key}"
+            yield f"    value  {part.value}"
+            for row in part.sample:
+                yield f"    {_flat(row['key'])} -> {', '.join(_flat(row[name]) for name in row if name != 'key')}"
+
+
+def _flat(value: Any) -> str:
+    """`name=a, total=3`."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_flat(each)}" for name, each in value.items())
+    return instant(value) if isinstance(value, datetime) else str(value)

@@ -14,8 +14,8 @@ from headrace.errors import CheckpointError, Finding
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, was_cut_off
 from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation
+from headrace.queries.location import table_before
 from headrace.queries.manifest import forms
-from headrace.queries.sink_location import table_before
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 

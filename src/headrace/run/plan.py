@@ -22,12 +22,11 @@ from headrace.plan.verdict import Judgement, judged, refusals, remarks, renamed
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
-from headrace.queries.home import Home
 from headrace.queries.inspect_checkpoint import problems, require_state
+from headrace.queries.location import Home, require_same_sink
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.manifest import revision as revision_of
 from headrace.queries.rename_record import as_it_ran, former_sources, kept_in, waiting_renames
-from headrace.queries.sink_location import require_same_sink
 from headrace.run.counters import Counters
 from headrace.run.moved_project import bring_along, not_brought_along, require_in_place
 from headrace.run.query_run import Request

@@ -18,8 +18,8 @@ from headrace.queries import driver_lock
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.home import Home
 from headrace.queries.layout import QueryLayout, generations_set_aside, history_file, latest_generation, layout_of
+from headrace.queries.location import Home, enter_sink, require_same_sink, table_before
 from headrace.queries.rename_record import (
     Rename,
     RenameRecord,
@@ -30,7 +30,6 @@ from headrace.queries.rename_record import (
     table_renamed,
 )
 from headrace.queries.rename_record import record as source_record
-from headrace.queries.sink_location import enter_sink, require_same_sink, table_before
 from headrace.run.moved_project import bring_schemas_along
 from headrace.run.plan import judgement_over
 from headrace.run.sink_work import require_stopped

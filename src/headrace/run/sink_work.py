@@ -17,8 +17,8 @@ from headrace.observe.history import History
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named
 from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.location import table_before
 from headrace.queries.rename_record import kept_in
-from headrace.queries.sink_location import table_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

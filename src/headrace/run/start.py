@@ -30,10 +30,10 @@ from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named
-from headrace.queries.home import Home, entered
+from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.location import Home, enter_sink, entered, require_same_sink
 from headrace.queries.manifest import QueryRevision, enter, note_version, written_async
-from headrace.queries.sink_location import enter_sink
 from headrace.run.moved_project import source_homes
 from headrace.run.plan import Planned, planned, unfit
 from headrace.run.query_run import Reports, Request, Running
@@ -190,6 +190,9 @@ def _looked_at(request: Request) -> tuple[Home, Planned]:
     if findings := list(unfit(request.project, request.query, Home(layout=layout_of(request.project, request.query)))):
         raise CheckFailed(findings)
     home = entered(request.project, request.query)
+    if home.lasting:
+        require_usable(request.query, home.layout)
+        require_same_sink(request.project, request.query, home.layout)
     try:
         return home, planned(request, home)
     except BaseException:

@@ -20,8 +20,8 @@ from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.location import enter_sink
 from headrace.queries.manifest import QueryRevision, enter, forms
-from headrace.queries.sink_location import enter_sink
 from headrace.run.sink_work import SinkWork
 from tests.connectors.sql.databases import Database, checkpoint_of
 from tests.run.projects import write_project

@@ -1,24 +1,82 @@
-"""Where the sink of a checkpoint writes: kept beside it, and compared before each start.
+"""Where a query keeps its checkpoint while it runs, and where its sink writes, which is compared before each start.
 
-A sink that is changed over an old checkpoint would begin with the next batch, and lack all that the former one has.
+A checkpoint is in the project's storage, or where nobody looks for it again. A sink that is changed over an old
+checkpoint would begin with the next batch, and lack all that the former one has.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Sink, SinkLocation
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
-from headrace.storage.private import writing_to
+from headrace.storage.location import is_remote
+from headrace.storage.private import make_private, writing_to
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """A query's directories. `scratch`: the checkpoint of a sink that keeps nothing is in it, and goes with it."""
+
+    layout: QueryLayout
+    scratch: Path | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a later start resumes from the checkpoint."""
+        return self.scratch is None
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.layout.checkpoint if self.scratch is None else self.scratch / "checkpoint")
+
+    @cached_property
+    def repartitions(self) -> Repartitions:
+        """How the number of state partitions was changed."""
+        return Repartitions(self.layout.repartitions)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the query has planned a batch before, from which it resumes."""
+        return self.lasting and self.checkpoint.last_batch is not None
+
+    def remove_scratch(self) -> None:
+        """Remove a checkpoint that nobody resumes from."""
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def entered(project: Project, query: Query) -> Home:
+    """The directories of `query`, made if need be; raises PlatformError where they cannot be written."""
+    layout = layout_of(project, query)
+    if not query.sink.facts.durable:
+        return Home(layout=layout, scratch=Path(tempfile.mkdtemp(prefix="headrace-")))
+    _make_home(layout)
+    return Home(layout=layout)
+
+
+def _make_home(layout: QueryLayout) -> None:
+    with writing_to(layout.home):
+        make_private(layout.storage)
+        layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if is_remote(layout.home):
+            return  # Its store refuses by itself, with a sentence of its own.
+        probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
+        probe.close()
 
 
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
