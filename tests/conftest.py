@@ -26,6 +26,25 @@ CONNECTORS = ("kafka", "avro", "delta", "s3")
 # Each with what its tests take on average, by which files are put into order.
 SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
 TIERS = tuple(SECONDS)
+# What files take, on two quiet cores, whose tests are far longer than their tier's: alone at the end, they would leave
+# the other processes idle.
+LONG = {
+    "tests/crash/test_network.py": 240.0,
+    "tests/crash/test_distribution.py": 220.0,
+    "tests/connectors/delta/test_sink.py": 220.0,
+    "tests/run/test_adopt_in_a_store.py": 100.0,
+    "tests/change/rebuild/test_in_a_store.py": 110.0,
+    "tests/docs/test_cluster_tutorial.py": 90.0,
+    "tests/run/test_s3.py": 80.0,
+    "tests/run/test_rewind_in_a_store.py": 70.0,
+    "tests/run/test_hdfs.py": 70.0,
+    "tests/browser/test_trouble.py": 100.0,
+    "tests/examples/test_connectors_of_others.py": 70.0,
+    "tests/crash/test_healthy.py": 60.0,
+    "tests/demo/test_whole_demo.py": 60.0,
+    "tests/upgrade/test_upgrade.py": 50.0,
+    "tests/observe/test_watched_by_prometheus.py": 50.0,
+}
 # Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (
     *("tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
@@ -98,6 +117,7 @@ def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[in
         tier = tier_of(item)
         last[item.path] = max(last.get(item.path, 0), min(TIERS.index(tier), TIERS.index("services")))
         seconds[item.path] = seconds.get(item.path, 0.0) + SECONDS[tier]
+    seconds |= {ROOT / name: taken for name, taken in LONG.items()}
     return lambda item: (last[item.path], -seconds[item.path], item.path)
 
 
