@@ -26,8 +26,7 @@ def make(past: Past, layout: QueryLayout, record: RewindRecord) -> None:
     """
     batch, new = record.batch, layout.after_rewind
     for old in (new.home, layout.before_rewind.home):
-        if old.exists():
-            remove_tree(old)
+        remove_tree(old)
     new.home.mkdir(parents=True, mode=0o700)
     past.copy(new.checkpoint, batch)
     for file in sorted(layout.home.iterdir()):
@@ -87,8 +86,7 @@ def exchange_back(layout: QueryLayout, record: RewindRecord) -> None:
         if not home.exists():
             move(aside, home, _LAST)
     for old in (new, aside, gone):
-        if old.exists():
-            remove_tree(old)
+        remove_tree(old)
 
 
 def _gone(layout: QueryLayout) -> Path:

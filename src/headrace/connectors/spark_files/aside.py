@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
 from headrace.contract import Held, KeptResult, OutputMode, Session, SinkContext, SinkRewind
 from headrace.errors import CheckpointError, NothingChanged
-from headrace.storage.durable import move, replace_file, swap
+from headrace.storage.durable import move, remove_tree, replace_file, swap
 
 # What is added to the name of a directory or a table for the place of a rebuild.
 BESIDE = "__rebuild"
@@ -59,8 +58,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
         fix = "look whose they are; move them away, and give the command again"
         raise NothingChanged(code="HR583", what=what, fix=fix)
     with moving(directory):
-        if directory.exists():
-            shutil.rmtree(directory)
+        remove_tree(directory)
         move(kept, directory)
 
 
@@ -68,8 +66,7 @@ def discard(directory: Path, context: SinkContext) -> None:
     """Delete what was set aside."""
     kept = aside(directory, context)
     with moving(directory):
-        if kept.exists():
-            shutil.rmtree(kept)
+        remove_tree(kept)
 
 
 def beside(directory: Path) -> Path:
@@ -229,7 +226,7 @@ class FilesRewind(SinkRewind):
         with moving(directory):
             record = _record(kept)
             if record is not None and last is not None and (record["batch"] != batch or _came_again(kept, last)):
-                shutil.rmtree(kept)
+                remove_tree(kept)
                 record = None
             if last is not None and last > batch and not (record and numbered(kept / _LOG)):
                 _require_reached(files, batch, context)
@@ -262,14 +259,13 @@ class FilesRewind(SinkRewind):
             for number, file in sorted(numbered(kept / _LOG).items()):
                 _move(kept / _LOG / str(number), files.log / str(number))
                 _move(file, files.log / file.name)
-            shutil.rmtree(kept)
+            remove_tree(kept)
 
     def forget(self, context: SinkContext, session: Session) -> None:
         directory = self.directory
         kept = _rewound(directory, context)
         with moving(directory):
-            if kept.exists():
-                shutil.rmtree(kept)
+            remove_tree(kept)
 
 
 def _rewound(directory: Path, context: SinkContext) -> Path:
