@@ -14,8 +14,8 @@ import pytest
 from headrace.checkpoint import PlannedBatch
 from headrace.connectors.delta import sink as delta
 from headrace.connectors.delta.sink import DeltaSink
-from headrace.connectors.exactly_once import judgement
-from headrace.connectors.exactly_once.judgement import KeptLine
+from headrace.connectors.exactly_once import acceptance
+from headrace.connectors.exactly_once.acceptance import KeptLine
 from headrace.connectors.iceberg import sink as iceberg
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.contract import Boundary, SinkContext
@@ -130,7 +130,7 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
     looks: list[int] = []
 
     def look(run: SinkContext, table: str, lines: Sequence[KeptLine], **more: bool) -> None:
-        judgement.require_lines_fit(run, table, lines, **more)
+        acceptance.require_lines_fit(run, table, lines, **more)
         looks.append(len(looks))
         if len(looks) == 1:
             first.write(1, ["f1"])

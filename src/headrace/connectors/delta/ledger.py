@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta.log import Add, Commit
 from headrace.connectors.delta.table import LogCutError, State
-from headrace.connectors.exactly_once.judgement import KEPT, KeptLine, plans
+from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, plans
 from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import SinkError
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
-from headrace.connectors.exactly_once.judgement import KEPT, KeptLine, require_lines_fit, require_own_generation
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.connectors.exactly_once import KeptLine, TextLedger, plans
-from headrace.connectors.exactly_once.judgement import KEPT
+from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.kafka import producer
 from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import span_options

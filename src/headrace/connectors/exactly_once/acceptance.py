@@ -96,10 +96,10 @@ class NotRestorable:
     last: int
 
 
-Judgement: TypeAlias = Same | Ahead | OtherCheckpoint | OtherBatch | BrokenChain | Behind | NotRestorable
+Acceptance: TypeAlias = Same | Ahead | OtherCheckpoint | OtherBatch | BrokenChain | Behind | NotRestorable
 
 
-def judge(lines: Sequence[BatchLine], here: CheckpointView, *, begun: bool = True) -> Judgement:
+def judge(lines: Sequence[BatchLine], here: CheckpointView, *, begun: bool = True) -> Acceptance:
     """Compare `lines`, those of one query's generation in order of their batches, with the checkpoint.
 
     `lines` may begin anywhere; they must reach to the newest. begun: False where the ledger does not know the
@@ -172,8 +172,8 @@ def require_fit(
     begun: False where the ledger has lost the generation. kind: what `table` is the name of.
     """
     table = f"{kind} '{table}'"
-    judgement = judge(lines, here, begun=begun)
-    match judgement:
+    acceptance = judge(lines, here, begun=begun)
+    match acceptance:
         case Same():
             return
         case Ahead(batches):
@@ -185,7 +185,7 @@ def require_fit(
                 fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
                 raise CheckpointBehind(code="HR410", what=what, fix=fix)
         case _:
-            raise CheckpointError(_finding(judgement, context, table, lines, here, kept))
+            raise CheckpointError(_finding(acceptance, context, table, lines, here, kept))
 
 
 def view_of(context: SinkContext) -> CheckpointView:
@@ -220,12 +220,17 @@ def other_batch(
 
 
 def _finding(
-    judgement: Judgement, context: SinkContext, table: str, lines: Sequence[BatchLine], here: CheckpointView, kept: Kept
+    acceptance: Acceptance,
+    context: SinkContext,
+    table: str,
+    lines: Sequence[BatchLine],
+    here: CheckpointView,
+    kept: Kept,
 ) -> Finding:
     last = lines[-1].batch if lines else None
     anew = "or reset the query (headrace reset QUERY)"
     kind = table.partition(" ")[0]
-    match judgement:
+    match acceptance:
         case OtherCheckpoint(found):
             which = "is a new one" if found is None else "is another one"
             what = (
@@ -264,7 +269,7 @@ def _finding(
             )
             return Finding(code="HR410", what=what, fix=f"restore the newest checkpoint directory, {anew}")
         case _:
-            raise AssertionError(judgement)
+            raise AssertionError(acceptance)
 
 
 def _newest(here: CheckpointView) -> int | None:

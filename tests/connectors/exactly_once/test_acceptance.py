@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from headrace.checkpoint import chained
-from headrace.connectors.exactly_once.judgement import (
+from headrace.connectors.exactly_once.acceptance import (
+    Acceptance,
     Ahead,
     BatchLine,
     Behind,
     BrokenChain,
     CheckpointView,
-    Judgement,
     NotRestorable,
     OtherBatch,
     OtherCheckpoint,
@@ -43,7 +43,7 @@ def checkpoint(
     return replace(CheckpointView(id="c", planned=planned, committed=committed, digests=known), **more)
 
 
-CASES: dict[str, tuple[list[BatchLine], CheckpointView, Judgement]] = {
+CASES: dict[str, tuple[list[BatchLine], CheckpointView, Acceptance]] = {
     "before the first start": ([], CheckpointView(), Same()),
     "the first batch is planned": ([], checkpoint(0, None, "a"), Same()),
     "all is in and committed": (ledger("a", "b"), checkpoint(1, 1, "a", "b"), Same()),
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[list[BatchLine], CheckpointView, Judgement]] = {
 
 
 @pytest.mark.parametrize(("lines", "here", "expected"), CASES.values(), ids=CASES)
-def test_judgement(lines: list[BatchLine], here: CheckpointView, expected: Judgement) -> None:
+def test_acceptance(lines: list[BatchLine], here: CheckpointView, expected: Acceptance) -> None:
     assert judge(lines, here) == expected
 
 
