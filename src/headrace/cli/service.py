@@ -12,7 +12,7 @@ import click
 
 from headrace.cli.options import ProjectOptions, reads_project
 from headrace.cli.output import say_json
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.units import Duration
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def service(
     length = _length("--stop-timeout", stop_timeout, STOP_TIMEOUT)
     watched = _length("--watchdog", watchdog, WATCHDOG)
     if not re.fullmatch(r"\d+[KMGT]?|\d+(\.\d+)?%", memory):
-        finding = Finding(code="HR090", what=f"--memory: '{memory}' is no size", fix="write for example 16G or 80%")
-        raise HeadraceError(finding)
+        what = f"--memory: '{memory}' is no size"
+        raise HeadraceError(code="HR090", what=what, fix="write for example 16G or 80%")
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
@@ -75,8 +75,7 @@ def _length(option: str, given: str | None, usual: Duration) -> Duration:
     try:
         return usual if given is None else Duration.parse(given)
     except ValueError as error:
-        finding = Finding(code="HR090", what=f"{option}: {error}", fix='write for example "10 minutes"')
-        raise HeadraceError(finding) from error
+        raise HeadraceError(code="HR090", what=f"{option}: {error}", fix='write for example "10 minutes"') from error
 
 
 def _without_metrics(project: Project) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.errors import CheckpointError, Finding, HeadraceError, PlatformError, Where, reason
+from headrace.errors import CheckpointError, HeadraceError, PlatformError, Where, reason
 
 VERSION = 1
 
@@ -117,29 +117,26 @@ def faults(path: Path) -> Iterator[None]:
     except (HeadraceError, sqlite3.ProgrammingError):
         raise
     except sqlite3.OperationalError as error:
-        finding = Finding(
+        raise PlatformError(
             code="HR544",
             where=where,
             what=f"the history cannot be reached or written: {error}",
             fix="free space in the storage directory, give the right to write there, or end what locks the file",
-        )
-        raise PlatformError(finding) from error
+        ) from error
     except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-        finding = Finding(
+        raise CheckpointError(
             code="HR531",
             where=where,
             what=f"the history is damaged: {reason(error)}",
             fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
-        )
-        raise CheckpointError(finding) from error
+        ) from error
     except OSError as error:
-        finding = Finding(
+        raise PlatformError(
             code="HR544",
             where=where,
             what=f"the history cannot be reached or written: {error.strerror or error}",
             fix="give the user that runs the query the right to write the storage directory",
-        )
-        raise PlatformError(finding) from error
+        ) from error
 
 
 def nothing_yet(path: Path) -> CheckpointError:
