@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # Before and after every time of a TIMESTAMP: no row is late, and every group is closed.
 _NEVER_MS, _AT_LAST_MS = -62_135_596_800_000, 253_402_300_799_000
 
+# For a few rows Spark takes longer to write and compile a program than the rows take without one.
+_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 def evaluate(project: Project, query: str, *, spark: SparkSession | None = None, **inputs: GivenRows) -> ResultRows:
     """The rows of `query` over `inputs`, given by the names of its sources: the batch query, all groups closed.
@@ -67,9 +70,10 @@ def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSessi
 
 
 def own_settings(project: Project, spark: SparkSession) -> dict[str, str]:
-    """What of the project's settings of Spark a session that runs already can take."""
+    """What of the project's settings of Spark a session that runs already can take; those for few rows come first."""
     chosen = project.target.spark.items()
-    return {key: value for key, value in chosen if key.startswith("spark.sql.") and spark.conf.isModifiable(key)}
+    own = {key: value for key, value in chosen if key.startswith("spark.sql.") and spark.conf.isModifiable(key)}
+    return {**_FEW_ROWS, **own}
 
 
 def key_of(query: Query) -> tuple[str, ...]:

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 
 from headrace.spark.jvm.jars import chosen, settings
 from headrace.spark.jvm.session import start
-from headrace.spark.jvm.settings import LOCAL_LISTING
+from headrace.spark.jvm.settings import LOCAL_LISTING, Purpose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def local_session(home: Path, *, cores: int = 2, connectors: Sequence[str] = ()) -> SparkSession:
+def local_session(
+    home: Path, *, cores: int = 2, connectors: Sequence[str] = (), purpose: Purpose = "stream"
+) -> SparkSession:
     """A session on `cores` threads that keeps its warehouse and scratch files below `home`.
 
     connectors: names of `headrace jars list`. Raises PlatformError when one of them is not to be had.
     """
     return start(
         master=f"local[{cores}]",
-        purpose="stream",
+        purpose=purpose,
         name="headrace-tests",
         overrides={
             **settings(chosen(connectors)),
@@ -39,4 +41,4 @@ def shared_session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    return active or local_session(Path(tempfile.mkdtemp(prefix="headrace-tests-")))
+    return active or local_session(Path(tempfile.mkdtemp(prefix="headrace-tests-")), purpose="short")

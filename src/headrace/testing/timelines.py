@@ -313,7 +313,8 @@ class _Driver:
             elif isinstance(event, WatermarkEvent):
                 at = moment(event.time)
                 self._let_in({name: lambda inlet, at=at: inlet.mark(self._number(), at)}, [])  # type: ignore[misc]
-        self._wait()
+        if self._running is None:
+            self._wait()
         self._look()
         return self._rows()
 
