@@ -15,7 +15,7 @@ from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied, borrowed
+from headrace.spark.jvm.session_conf import applied, borrowed, modifiable
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.rows import ResultRows, collected
 from headrace.testing.spark_session import shared_session
@@ -71,9 +71,8 @@ def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSessi
 
 def own_settings(project: Project, spark: SparkSession) -> dict[str, str]:
     """What of the project's settings of Spark a session that runs already can take; those for few rows come first."""
-    chosen = project.target.spark.items()
-    own = {key: value for key, value in chosen if key.startswith("spark.sql.") and spark.conf.isModifiable(key)}
-    return {**_FEW_ROWS, **own}
+    own = {key: value for key, value in project.target.spark.items() if key.startswith("spark.sql.")}
+    return {**_FEW_ROWS, **modifiable(spark, own)}
 
 
 def key_of(query: Query) -> tuple[str, ...]:

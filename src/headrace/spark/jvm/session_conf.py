@@ -43,6 +43,11 @@ def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
                 spark.conf.set(key, old)
 
 
+def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of `settings` that a session which runs already can take."""
+    return {key: value for key, value in settings.items() if spark.conf.isModifiable(key)}
+
+
 def all_settings(spark: SparkSession) -> dict[str, str]:
     """Every setting of the session, by one call: the map that PySpark gives costs one for each of its entries."""
     text = str(java_session(spark).conf().getAll().mkString(_BETWEEN))
