@@ -34,7 +34,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 73_140, 64_500),
+    Bar("lines", 73_170, 64_500),
     Bar("modules", 372, 430),
     Bar("median lines of a module", 190, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),

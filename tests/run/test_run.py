@@ -91,6 +91,20 @@ def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: Spark
     assert rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1") == [(0,), (1,), (2,)]
 
 
+def test_a_first_batch_whose_plan_was_cut_off_is_planned_again(tmp_path: Path, spark: SparkSession) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    project = load(root)
+    offsets = QueryLayout(project.storage, "totals").checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    # As Spark leaves them when its process is killed, or the disk is full.
+    draft = offsets / ".0.4c0b9a56-2c0b-4d4e-8e8c-4b7d0e3f9a11.tmp"
+    for file in (draft, offsets / f".{draft.name}.crc"):
+        file.write_bytes(b"v1\n{")
+    assert run(project, spark=spark).exit_code == 0
+    assert [file.name for file in offsets.iterdir() if ".tmp" in file.name] == []
+    assert verify(project, "totals", spark=spark).state == "equal"
+
+
 @pytest.mark.capability("MANAGE-02")
 def test_a_query_that_fails_does_not_stop_the_others(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(

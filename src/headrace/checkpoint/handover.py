@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,13 +35,31 @@ from headrace.checkpoint.logs import (
 )
 from headrace.checkpoint.relocation import described
 from headrace.errors import CheckpointError, Finding, Where
-from headrace.storage.durable import copy_file, files_below, remove_tree
+from headrace.storage.durable import copy_file, files_below, names_in, remove_tree
 from headrace.storage.location import is_remote
 from headrace.storage.remembered import remembering
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 # What names the file of a schema in the description of an operator with several variables, wherever it lay.
 _SCHEMA_FILE = re.compile(r'(?<=")[^"]*(?=/state/\d+/_stateSchema/)')
+
+# What Spark writes a file of a log into before it has its name, and the checksum of that.
+_DRAFT = re.compile(r"\.{1,2}\d+\.[0-9a-f-]+\.tmp(\.crc)?")
+
+
+def remove_drafts(checkpoint: Checkpoint) -> None:
+    """Remove what Spark had begun to write of a first batch when its process died or the disk was full.
+
+    Without a planned batch Spark starts over empty logs alone, and counts such drafts (SQLConf,
+    spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
+    """
+    if checkpoint.last_batch is not None:
+        return
+    for log in (checkpoint.root / Part.OFFSETS, checkpoint.root / Part.COMMITS):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for name in names_in(log):
+                if _DRAFT.fullmatch(name):
+                    (log / name).unlink(missing_ok=True)
 
 
 def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> None:

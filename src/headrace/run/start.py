@@ -17,7 +17,7 @@ from headrace.check.triggers import without_supervisor
 from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
-from headrace.checkpoint.handover import fill_gap, move
+from headrace.checkpoint.handover import fill_gap, move, remove_drafts
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.relocation import rewrite
@@ -255,6 +255,7 @@ def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: Si
     query, spark = request.query, request.spark
     continuous = isinstance(query.trigger, Continuous)
     notes: list[Finding] = []
+    remove_drafts(home.checkpoint)
     move(home.checkpoint, plan.facts.sources, continuous=continuous)
     if home.lasting and not continuous and not query.sink.facts.async_progress:
         beside = written_async(home.layout.manifest, query.sink)
