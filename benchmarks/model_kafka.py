@@ -68,8 +68,7 @@ def broker() -> Iterator[Broker]:
         raise RuntimeError(sentence)
     server = KafkaServer(new_home("kafka"))
     try:
-        server.install()
-        server.start()
+        server.create()
         yield Broker(server)
     finally:
         server.remove()

@@ -119,8 +119,7 @@ def _sides(stack: ExitStack, scratch: Path) -> dict[str, Driver]:
     """The project started on each side, its own database in one server."""
     server = PostgresServer(new_home("postgres"))
     stack.callback(server.remove)
-    server.install()
-    server.start()
+    server.create()
     found = {}
     for number, side in enumerate(SIDES):
         place = scratch / f"side-{number}"

@@ -191,8 +191,7 @@ def open_place(name: str, scratch: Path) -> Iterator[Place]:
         return
     server = DATABASES[name](new_home(name))
     try:
-        server.install()
-        server.start()
+        server.create()
         yield place_at(name, server.create_database("bench"), scratch)
     finally:
         server.remove()

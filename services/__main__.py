@@ -68,10 +68,8 @@ def start(server: Server) -> None:
     """Start a server that does not run yet, in a directory that may be new or half made."""
     if not server.installed:
         server.remove()
-        server.home.mkdir()
-        server.home.chmod(0o755)
-        server.install()
-    if running(server.home) is None:
+        server.create()
+    elif running(server.home) is None:
         server.start()
 
 

@@ -100,12 +100,18 @@ class HdfsServer(JarServer):
     def command(self) -> list[str]:
         return self.hadoop("namenode.NameNode")
 
-    def start(self) -> None:
+    def start_once(self) -> None:
         """Start both at once, and wait until a file can be written."""
         if pid := process.running(self.node.home):
             raise process.ServerFault(f"the DataNode of {self.home} runs already, as process {pid}")
-        process.launch(self.node.command(), self.user, self.node.home, self.node.log_file)
-        super().start()
+        begin = process.size(self.node.log_file)
+        node = process.launch(self.node.command(), self.user, self.node.home, self.node.log_file)
+        try:
+            super().start_once()
+        except process.ServerFault as error:
+            if process.is_alive(node) or isinstance(error, process.PortTaken):
+                raise
+            raise process.fault(self.node.log_file, begin) from error
 
     def answers(self) -> bool:
         """Whether the NameNode is out of safe mode, and knows its DataNode and where each whole file lies."""

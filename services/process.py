@@ -30,8 +30,17 @@ PROC = Path("/proc")
 MEMORY = Path("/dev/shm")
 
 
+# What the servers' logs say of a port that somebody else has got first.
+_TAKEN = re.compile(r"(?i)address already in use|EADDRINUSE|BindException")
+_GIVEN: set[int] = set()
+
+
 class ServerFault(Exception):
     """A server did not start or stop; the message holds the end of its log."""
+
+
+class PortTaken(ServerFault):
+    """A server did not start, because somebody else listens on its port, or uses it for a connection of theirs."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +82,16 @@ def _user(entry: pwd.struct_passwd) -> User:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A port of loopback that nobody uses; this process does not give it a second time.
+
+    Another process can still take it before its server does: `Server.create` then asks for other ones.
+    """
     for port in random.sample(PORTS, 100):
+        if port in _GIVEN:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _GIVEN.add(port)
             return port
     raise ServerFault(f"no free port found from {PORTS.start} to {PORTS.stop - 1}")
 
@@ -157,14 +172,30 @@ def launch(command: Sequence[str], user: User, home: Path, log: Path) -> int:
     return int(process.pid)
 
 
-def await_answer(answers: Callable[[], bool], pid: int, log: Path) -> None:
-    """Wait until a server answers; raises ServerFault when it ends or takes too long."""
+def await_answer(answers: Callable[[], bool], pid: int, log: Path, begin: int = 0) -> None:
+    """Wait until a server answers, whose log of this start begins at byte `begin`.
+
+    Raises PortTaken when it ends for a port that is in use, ServerFault when it ends for anything else or takes too
+    long.
+    """
     ends = time.monotonic() + START_SECONDS
     while not answers():
         if not is_alive(pid) or time.monotonic() > ends:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-            raise ServerFault(f"the server did not start; its log ends with:\n{tail}")
+            raise fault(log, begin)
         time.sleep(0.05)
+
+
+def size(log: Path) -> int:
+    """The bytes of a log that may not be there yet."""
+    return log.stat().st_size if log.exists() else 0
+
+
+def fault(log: Path, begin: int) -> ServerFault:
+    """Why a server did not start, by what its log says from byte `begin` on."""
+    told = log.read_bytes()[begin:].decode(errors="replace")
+    tail = "\n".join(told.splitlines()[-20:])
+    kind = PortTaken if _TAKEN.search(told) else ServerFault
+    return kind(f"the server did not start; its log ends with:\n{tail}")
 
 
 def running(home: Path) -> int | None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
 from services import process
+
+# How often a server is made, or started again, whose port somebody else has got first.
+ATTEMPTS = 4
 
 
 class Server(ABC):
@@ -59,16 +63,46 @@ class Server(ABC):
     def answers(self) -> bool:
         """Whether it can be used by now."""
 
+    def create(self) -> None:
+        """Install in an empty directory and start; with other ports where somebody else has got one of them first."""
+        for attempt in range(1, ATTEMPTS + 1):
+            self.home.mkdir(exist_ok=True)
+            self.home.chmod(0o755)  # Whatever the umask: the servers' accounts pass through.
+            try:
+                self.install()
+                self.start_once()
+                return
+            except process.PortTaken:
+                self.remove()
+                if attempt == ATTEMPTS:
+                    raise
+
     def start(self) -> None:
-        """Start, and wait until it answers. What is committed outlives a crash: nothing of that is switched off."""
+        """Start, and wait until it answers. What is committed outlives a crash: nothing of that is switched off.
+
+        Clients know the port: where a connection of somebody else's has got it meanwhile, its end is waited for.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self.start_once()
+                return
+            except process.PortTaken:
+                self.kill()
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(attempt)
+
+    def start_once(self) -> None:
+        """What `start` tries; raises PortTaken where somebody else uses the port."""
         self.launch()
 
     def launch(self, *more: str) -> None:
         """Start with further arguments, and wait until it answers."""
         if pid := process.running(self.home):
             raise process.ServerFault(f"the server of {self.home} runs already, as process {pid}")
+        begin = process.size(self.log_file)
         pid = process.launch([*self.command(), *more], self.user, self.home, self.log_file)
-        process.await_answer(self.answers, pid, self.log_file)
+        process.await_answer(self.answers, pid, self.log_file, begin)
 
     def stop(self) -> None:
         """Stop as a restart of the service would: running transactions are rolled back."""

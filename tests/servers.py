@@ -106,8 +106,7 @@ def running(name: str) -> Iterator[Server]:
         unavailable(sentence)
     server = kind(home_of(name))
     try:
-        server.install()
-        server.start()
+        server.create()
         yield server
     finally:
         server.remove()
@@ -158,8 +157,7 @@ class Servers:
             raise failed[-1]
         server = KINDS[name](home_of(name))
         try:
-            server.install()
-            server.start()
+            server.create()
         except ServerFault as error:
             failed.append(error)
             server.remove()

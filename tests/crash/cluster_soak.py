@@ -286,8 +286,7 @@ def soaking(place: Path, seed: int, only: str = "") -> Iterator[ClusterSoak]:
         servers: list[Server] = [HdfsServer(new_home("hdfs")), PostgresServer(new_home("postgres"))]
         for server in servers:
             stack.callback(server.remove)
-            server.install()
-            server.start()
+            server.create()
         link = stack.enter_context(DriverLink())
         scene = ClusterScene(home=place / "cluster", root=place / "project", log=place / "driver.log")
         stack.callback(scene.stop_cluster)

@@ -242,8 +242,7 @@ def live_soaking(root: Path, seed: int) -> Iterator[LiveSoak]:
     server = PostgresServer(new_home("postgres"))
     with ExitStack() as stack:
         stack.callback(server.remove)
-        server.install()
-        server.start()
+        server.create()
         place = os.environ["SOAK_DATABASE_URL"] = server.create_database("soak")
         command = [sys.executable, "-m", "headrace", "ui", "-C", str(root), "--port", "0", "--json"]
         ui = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))

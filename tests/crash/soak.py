@@ -315,8 +315,7 @@ def soaking(kind: str, root: Path, seed: int, spark: SparkSession | None = None)
         return
     server = KINDS[kind](new_home(kind))
     try:
-        server.install()
-        server.start()
+        server.create()
         with Proxy(server.port) as proxy:
             yield Soak(root, Database(kind, server.create_database("soak")), server, seed, proxy, spark)
     finally:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import fsspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from services import KINDS, HdfsServer, KafkaServer, S3Server, Server
+from services import KINDS, HdfsServer, KafkaServer, S3Server, Server, process
 from services.kafka import ANSWER_SECONDS
 from services.process import ServerFault, is_alive, new_home, running
 from tests.connectors.sql.databases import Database
@@ -39,8 +42,8 @@ def server(kind: str, of_this_file: dict[str, Server]) -> Server:
         unavailable(sentence)
     if kind not in of_this_file:
         of_this_file[kind] = KINDS[kind](home_of(kind))
-        of_this_file[kind].install()
-    if running(of_this_file[kind].home) is None:
+        of_this_file[kind].create()
+    elif running(of_this_file[kind].home) is None:
         of_this_file[kind].start()
     return of_this_file[kind]
 
@@ -123,6 +126,50 @@ def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server
     assert not server.answers()
     server.start()
     assert (server.port, kept()) == (port, "seven")
+
+
+@EACH
+def test_a_server_whose_port_somebody_else_has_got_first_is_made_with_another_one(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sentence := KINDS[kind].missing():
+        unavailable(sentence)
+    server = KINDS[kind](home_of(kind))
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        ports = chain([taken], iter(process.free_port, None))
+        monkeypatch.setattr(process, "free_port", lambda: next(ports))
+        try:
+            server.create()
+            assert server.answers()
+            assert server.port != taken
+        finally:
+            server.remove()
+
+
+@pytest.mark.parametrize("kind", ["s3"])
+def test_a_server_waits_for_its_own_port(kind: str, server: Server) -> None:
+    """As after a kill, when a connection of somebody else's has got the port."""
+    server.stop()
+    holder = socket.create_server(("127.0.0.1", server.port))
+    closing_later = threading.Timer(1.5, holder.close)
+    closing_later.start()
+    server.start()
+    closing_later.join()
+    assert server.answers()
+
+
+def test_a_datanode_without_its_port_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sentence := HdfsServer.missing():
+        unavailable(sentence)
+    monkeypatch.setattr(process, "START_SECONDS", 8.0)
+    server = HdfsServer(home_of("hdfs"))
+    try:
+        server.install()
+        with socket.create_server(("127.0.0.1", server.ports()["data"])), pytest.raises(process.PortTaken):
+            server.start_once()
+    finally:
+        server.remove()
 
 
 def test_an_hdfs_whose_datanode_was_killed_serves_again_once_it_is_back(of_this_file: dict[str, Server]) -> None:

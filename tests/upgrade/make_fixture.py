@@ -51,8 +51,7 @@ def main(file: Path) -> None:
     servers = {name: KINDS[name](new_home(name)) for name in ("postgres", "mariadb")}
     try:
         for server in servers.values():
-            server.install()
-            server.start()
+            server.create()
         urls = {f"{name.upper()}_URL": server.create_database("upgrade") for name, server in servers.items()}
         (HOME / "out").mkdir()
         for number in range(FILES):

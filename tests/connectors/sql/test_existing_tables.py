@@ -469,8 +469,7 @@ def folding() -> Iterator[Database]:
         unavailable(sentence)
     server = FoldingServer(home_of("mariadb"))
     try:
-        server.install()
-        server.start()
+        server.create()
         yield Database("mariadb", server.create_database("test"))
     finally:
         server.remove()
