@@ -5,22 +5,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.testing.batch_answer import evaluate
+    from headrace.testing.fuzzing import FuzzResult, fuzz, fuzzed
     from headrace.testing.rows import ResultRow, ResultRows
     from headrace.testing.timelines import Crash, CrashBeforeCommit, Restart, TimelineRun, Watermark, timeline
 
 __all__ = [
     "Crash",
     "CrashBeforeCommit",
+    "FuzzResult",
     "Restart",
     "ResultRow",
     "ResultRows",
     "TimelineRun",
     "Watermark",
     "evaluate",
+    "fuzz",
+    "fuzzed",
     "timeline",
 ]
 
-_MODULES = ("headrace.testing.rows", "headrace.testing.batch_answer", "headrace.testing.timelines")
+_MODULES = tuple(f"headrace.testing.{name}" for name in ("rows", "batch_answer", "timelines", "fuzzing"))
 
 
 def __getattr__(name: str) -> Any:

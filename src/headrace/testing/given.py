@@ -123,12 +123,17 @@ class Inlet:
 
     def records(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
         """Each row as JSON has it. Raises ProjectError for a row that does not fit the source's columns."""
+        for row in self.plain_rows(rows, root):
+            yield {name: json_value(value) for name, value in row.items()}
+
+    def plain_rows(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
+        """Each row as Python has it, by all columns. Raises ProjectError as `records`."""
         for row in _rows(rows, root, self.source):
             record = self._record(row)
             values = {}
             for field in self.schema:
                 try:
-                    values[field.name] = json_value(plain_value(record.get(field.name), field.dataType))
+                    values[field.name] = plain_value(record.get(field.name), field.dataType)
                 except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
                     what = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
                     raise _unfit(self.source, what, f"correct the row {row!r}") from error
@@ -176,7 +181,7 @@ def inlets(
             source=source,
             schema=schema_of(source, spark),
             directory=directory,
-            raw=_is_raw(source, given),
+            raw=is_raw(source, given),
             marked=name in marked,
         )
     return made
@@ -207,7 +212,8 @@ def standing_in(project: Project, made: Mapping[str, Inlet]) -> Project:
     )
 
 
-def _is_raw(source: NamedSource, batches: Sequence[GivenRows]) -> bool:
+def is_raw(source: NamedSource, batches: Sequence[GivenRows]) -> bool:
+    """Whether the batches are lines of the source's files."""
     if not isinstance(source.connector, Files) or source.connector.format not in ("json", "csv", "text"):
         return False
     rows = [row for rows in batches if isinstance(rows, list | tuple) for row in rows]

@@ -12,7 +12,7 @@ from headrace.errors import Finding, ProjectError, nearest
 from headrace.testing.values import plain_value
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
@@ -202,6 +202,14 @@ def described(found: Sequence[RowDifference], most: int = 20) -> str:
 def collected(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
     """The rows of a DataFrame."""
     return ResultRows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
+
+
+def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
+    """Rows that a test has read itself, dicts or tuples of equal length, with types as Spark finds them."""
+    from pyspark.sql.types import StructType
+
+    rows = [dict(row) if isinstance(row, Mapping) else tuple(row) for row in given]
+    return collected(spark.createDataFrame(rows)) if rows else ResultRows([], StructType())
 
 
 def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:

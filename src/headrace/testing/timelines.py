@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,10 +22,11 @@ from headrace.run.query_run import Request, Running
 from headrace.run.start import bring_up
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
+from headrace.spark.plans.operators import DEDUPLICATIONS
 from headrace.testing.batch_answer import key_of, own_settings, reading, require_batch_form
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.kept import Kept
-from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, local_rows
+from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, held_rows, local_rows
 from headrace.testing.spark_session import shared_session
 from headrace.testing.values import moment
 from headrace.verify import verify
@@ -150,11 +151,25 @@ class TimelineRun:
                     lines += [row["record"] for row in rejected.orderBy("batch").collect()]
         return lines
 
+    @property
+    def has_batch_answer(self) -> bool:
+        """Whether the result can be compared with a batch answer: no state function makes it, and a key of update mode
+        tells which rows replace which. Raises CheckFailed where `batch` does for another reason."""
+        _, found = self._answer
+        return not found.by_function and not (self.query.mode == "update" and not key_of(self.query))
+
+    @property
+    def first_come_first_served(self) -> bool:
+        """Whether the order of rows decides by intent: of duplicates, or of rows that replace one another by key."""
+        operators = self._answer[1].operators
+        replacing = not operators and self.query.mode == "update"
+        return replacing or any(operator.kind in DEDUPLICATIONS for operator in operators)
+
     def require_batch_answer(self) -> None:
         """Raise AssertionError where the result is not the batch answer, with what keeps that from being certain."""
-        _, found = self._answer
-        if found.by_function or (self.query.mode == "update" and not key_of(self.query)):
+        if not self.has_batch_answer:
             return
+        _, found = self._answer
         differing = differences(self.batch, self.final)
         if not differing:
             return
@@ -210,7 +225,7 @@ def timeline(
     spark: SparkSession | None = None,
     key: Sequence[str] = (),
     batch: bool = True,
-    sink: bool = False,
+    sink: bool | Callable[[], Iterable[Any]] = False,
     given: Mapping[str, Sequence[Item]] | None = None,
     **inputs: Sequence[Item],
 ) -> TimelineRun:
@@ -218,8 +233,9 @@ def timeline(
 
     A batch is what `evaluate` takes as rows, or None. The first batches of all inputs come together, then the second
     ones, and so on; an event happens after the batch behind which it stands. The query runs as `headrace run` starts
-    it, in a storage of its own, with the sink replaced by a table in memory; `sink` keeps the real one. key: the
-    columns by which rows of the result are told apart, where the sink does not say. batch: raise AssertionError where
+    it, in a storage of its own, with the sink replaced by a table in memory. `sink` keeps the real one, as does a
+    function that gives what the real one holds: rows as dicts, or as tuples of equal length. key: the columns by which
+    rows of the result are told apart, where the sink does not say. batch: raise AssertionError where
     the result is not the batch answer at the end. Raises as `evaluate`, and what the query fails with.
     """
     declared = project.query(query)
@@ -256,7 +272,7 @@ class _Driver:
         steps: Sequence[_Step],
         *,
         key: tuple[str, ...],
-        sink: bool,
+        sink: bool | Callable[[], Iterable[Any]],
     ) -> None:
         batches: dict[str, list[GivenRows]] = {}
         marked = set()
@@ -267,7 +283,8 @@ class _Driver:
         self.spark, self._root = spark, project.root
         self.inlets = inlets(project, query, batches, spark, home, marked=marked)
         kept = query.sink if sink else Kept(key=key or key_of(query))
-        if sink and not readable_back(query.sink):
+        self._holds = sink if callable(sink) else None
+        if sink and self._holds is None and not readable_back(query.sink):
             what = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
             raise ProjectError(Finding(code="HR721", what=what, fix="leave `sink` out", where=query.where))
         self.query = replace(query, sink=kept, trigger=Default(), renamed_from=())
@@ -383,6 +400,8 @@ class _Driver:
     def _rows(self) -> ResultRows:
         if isinstance(self.query.sink, Kept):
             return self.query.sink.rows()
+        if self._holds is not None:
+            return held_rows(self._holds(), self.spark)
         context = sink_context(self.project, self.query, self._layout)
         with reading(self.project, self.spark) as spark:
             snapshot = self.query.sink.read_back(spark, context)

@@ -1,0 +1,237 @@
+"""When rows come: cut into batches, out of order as far as the watermark waits, with crashes between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from headrace.testing.timelines import Crash, CrashBeforeCommit, Restart, TimelineEvent
+from headrace.testing.values import json_value
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+    from headrace.testing.given import Inlet
+    from headrace.testing.rows import ResultRows
+    from headrace.testing.timelines import Item
+
+# The values of all columns in their order, or a line of a file.
+Row: TypeAlias = "tuple[Any, ...] | str"
+_EVENTS = {"crash": Crash(), "crash_before_commit": CrashBeforeCommit(), "restart": Restart()}
+# Which rows may overtake others: none, those that a watermark waits for, or also all those of sources without one.
+Reorder: TypeAlias = 'Literal["none", "waited for", "all"]'
+_MOST_BATCHES = 4
+# By which share of the delay a row is held up: a whole one would be too late.
+_SHARES = (0.0, 0.4, 0.8, 0.99)
+
+
+class Placed(NamedTuple):
+    """A row with its place among the rows of its source, as they were given."""
+
+    place: int
+    row: Row
+
+
+@dataclass(frozen=True)
+class Step:
+    """Rows that come together, by their sources, and what happens after them."""
+
+    rows: Mapping[str, tuple[Placed, ...]]
+    event: TimelineEvent | None = None
+
+    @property
+    def size(self) -> int:
+        """How many rows come."""
+        return sum(map(len, self.rows.values()))
+
+    def with_(self, other: Step) -> Step:
+        """Both at once."""
+        names = dict.fromkeys([*self.rows, *other.rows])
+        rows = {name: (*self.rows.get(name, ()), *other.rows.get(name, ())) for name in names}
+        return Step(rows, other.event or self.event)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps in which the rows of all sources come."""
+
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, rows: Mapping[str, Sequence[Row]]) -> Schedule:
+        """These rows in one batch."""
+        return cls((Step({name: tuple(map(Placed, count(), held)) for name, held in rows.items()}),))
+
+    @property
+    def size(self) -> int:
+        """How many rows come in all."""
+        return sum(step.size for step in self.steps)
+
+    @property
+    def whole(self) -> Schedule:
+        """All rows in one batch, in the order in which they were given."""
+        names = dict.fromkeys(name for step in self.steps for name in step.rows)
+        rows = {name: sorted(row for step in self.steps for row in step.rows.get(name, ())) for name in names}
+        return Schedule((Step({name: tuple(held) for name, held in rows.items()}),))
+
+    def inputs(self) -> dict[str, list[Item]]:
+        """What `timeline` takes."""
+        names = list(dict.fromkeys(name for step in self.steps for name in step.rows))
+        items: dict[str, list[Item]] = {name: [] for name in names}
+        for step in self.steps:
+            for name in names:
+                items[name].append([placed.row for placed in step.rows[name]] if step.rows.get(name) else None)
+            if step.event is not None:
+                items[names[0]].append(step.event)
+        return items
+
+    def smaller(self) -> Iterator[Schedule]:
+        """Schedules that hold less, those that leave the most out first."""
+        steps = self.steps
+        if len(steps) > 1 or steps[0].event:
+            yield self.whole
+        if sum(step.event is not None for step in steps) > 1:
+            yield Schedule(tuple(replace(step, event=None) for step in steps))
+        for at, step in enumerate(steps):
+            if step.event is not None:
+                yield self._at(at, replace(step, event=None))
+        for at in range(len(steps) - 1):
+            yield Schedule((*steps[:at], steps[at].with_(steps[at + 1]), *steps[at + 2 :]))
+        for at in range(len(steps) if len(steps) > 1 else 0):
+            yield Schedule((*steps[:at], *steps[at + 1 :]))
+        share = self.size // 2
+        while share:
+            for first in range(0, self.size, share):
+                yield self._without(first, first + share)
+            share //= 2
+
+    def _at(self, at: int, step: Step) -> Schedule:
+        return Schedule((*self.steps[:at], step, *self.steps[at + 1 :]))
+
+    def _without(self, first: int, last: int) -> Schedule:
+        number, steps = 0, []
+        for step in self.steps:
+            rows = {}
+            for name, held in step.rows.items():
+                rows[name] = tuple(row for at, row in enumerate(held, number) if not first <= at < last)
+                number += len(held)
+            left = Step(rows, step.event)
+            steps += [left] if left.size else []
+        return Schedule(tuple(steps))
+
+    def as_python(self, query: str, expected: ResultRows | None) -> str:
+        """A test by the fixture `timeline`."""
+        lines = [f"def test_{query}_over_these_batches(timeline):", "    run = timeline(", f'        "{query}",']
+        for name, items in self.inputs().items():
+            lines.append(f"        {name}=[")
+            for item in items:
+                if isinstance(item, TimelineEvent):
+                    lines.append(f"            {type(item).__name__.removesuffix('Event')}(),")
+                else:
+                    lines.append(f"            {_literal(item)},")
+            lines.append("        ],")
+        lines += ["        batch=False,", "    )"] if expected is not None else ["    )"]
+        if expected is not None:
+            lines += ["    assert run.final == [", *(f"        {_literal(tuple(row))}," for row in expected), "    ]"]
+        return "\n".join(lines)
+
+    def as_yaml(self, query: str, expected: ResultRows | None) -> str:
+        """An entry for the list `tests` of a file tests/*.yml."""
+        words = {type(event): word for word, event in _EVENTS.items()}
+        lines = [f"  - name: {query} over these batches", f"    query: {query}", "    batches:"]
+        for step in self.steps:
+            rows = {name: [_plain(placed.row) for placed in held] for name, held in step.rows.items() if held}
+            given = "; ".join(f"{name}: {json.dumps(held, ensure_ascii=False)}" for name, held in rows.items())
+            lines.append(f"      - {given}" if len(rows) == 1 else f"      - {json.dumps(rows, ensure_ascii=False)}")
+            lines += [f"      - {words[type(step.event)]}"] if step.event is not None else []
+        if expected is not None:
+            lines += ["    batch: false", "    expect:" if len(expected) else "    expect: []"]
+            lines += [f"      - {json.dumps(_plain(tuple(row)), ensure_ascii=False)}" for row in expected]
+        else:
+            lines.append("    expect_late: []")
+        return "\n".join(lines)
+
+
+def schedules(
+    rows: SearchStrategy[Mapping[str, Sequence[Row]]], inlets: Mapping[str, Inlet], reorder: Reorder
+) -> SearchStrategy[Schedule]:
+    """Schedules of such rows in which none of them comes too late."""
+    from hypothesis import strategies as st
+
+    @st.composite
+    def draw_schedule(draw: DrawFn) -> Schedule:
+        parts = []
+        for name, given in draw(rows).items():
+            ordered, may_cut = _reordered(draw, inlets[name], list(map(Placed, count(), given)), reorder)
+            cuts = draw(st.lists(st.sampled_from(may_cut), max_size=_MOST_BATCHES - 1, unique=True)) if may_cut else []
+            edges = [0, *sorted(cuts), len(ordered)]
+            parts.append((name, [ordered[first:last] for first, last in pairwise(edges)]))
+        steps = []
+        for number in range(max(len(batches) for _, batches in parts)):
+            event = draw(st.sampled_from([None, None, *_EVENTS.values()]))
+            step = Step({name: tuple(batches[number]) for name, batches in parts if number < len(batches)}, event)
+            steps += [step] if step.size else []
+        return Schedule(tuple(steps))
+
+    return draw_schedule().filter(lambda schedule: schedule.size > 0)
+
+
+def _reordered(draw: DrawFn, inlet: Inlet, rows: list[Placed], reorder: Reorder) -> tuple[list[Placed], list[int]]:
+    """The rows in an order that may be, and the places where a batch may end without making a row late."""
+    from hypothesis import strategies as st
+
+    watermark = inlet.source.watermark
+    if watermark is None:
+        return (draw(st.permutations(rows)) if reorder == "all" and rows else rows), list(range(1, len(rows)))
+    if inlet.raw or watermark.column not in inlet.schema.names:
+        return rows, []  # It cannot be told when they are.
+    at, delay = inlet.schema.names.index(watermark.column), timedelta(seconds=watermark.delay.seconds)
+    if reorder != "none":
+        held_up = [_later(_time(placed.row[at]), draw(st.sampled_from(_SHARES)) * delay) for placed in rows]
+        rows = [rows[number] for number in sorted(range(len(rows)), key=held_up.__getitem__)]
+    times = [_time(placed.row[at]) for placed in rows]
+    return rows, [cut for cut in range(1, len(rows)) if _in_time(times[:cut], times[cut:], delay)]
+
+
+def _in_time(before: Sequence[datetime], after: Sequence[datetime], delay: timedelta) -> bool:
+    """Whether no row of `after` is late behind those of `before`; one without a time, the oldest here, never is."""
+    least = _later(max(before), -delay)
+    return all(time > least or time == datetime.min for time in after)
+
+
+def _later(time: datetime, by: timedelta) -> datetime:
+    try:
+        return time + by
+    except OverflowError:
+        return time
+
+
+def _time(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        return datetime.min
+    return (value - (value.utcoffset() or timedelta())).replace(tzinfo=None)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float) and value != value:
+        return 'float("nan")'
+    if isinstance(value, datetime | date | Decimal):
+        return f'"{value}"'
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_literal(name)}: {_literal(part)}' for name, part in value.items())}}}"
+    return repr(value)
+
+
+def _plain(row: Row) -> Any:
+    return row if isinstance(row, str) else [json_value(value) for value in row]
