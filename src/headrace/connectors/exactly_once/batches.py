@@ -248,7 +248,7 @@ class Retry:
     attempts: float = math.inf
     longest_seconds: float = 10.0
     uneven: bool = False
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = lambda: time.monotonic()
 
     def pauses(self) -> Iterator[float]:
         """The seconds before each further attempt."""

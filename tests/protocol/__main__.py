@@ -1,0 +1,94 @@
+"""Many worlds, or one with its steps: `python -m tests.protocol 0 100000`, `--show SEED`, `--defects 2000`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from .defects import DEFECTS, Defect
+from .world import World
+
+_CHUNK = 250
+
+
+def first_fault(first: int, last: int, defect: Defect | None = None) -> tuple[int, int, str] | None:
+    """The first seed in which something does not hold, after how many steps, and what; None without any."""
+    for seed in range(first, last):
+        world = World(seed)
+        try:
+            if defect is None:
+                world.run()
+            else:
+                with defect.put_back():
+                    world.run()
+        except Exception as error:
+            return seed, len(world.scheduler.trace), f"{type(error).__name__}: {error}"
+    return None
+
+
+def _chunk(first: int, last: int) -> tuple[list[tuple[int, int, str]], int, Counter[str]]:
+    faults, steps, refusals = [], 0, Counter[str]()
+    for seed in range(first, last):
+        world = World(seed)
+        try:
+            world.run()
+        except Exception as error:
+            faults.append((seed, len(world.scheduler.trace), f"{type(error).__name__}: {error}"))
+        steps += len(world.scheduler.trace)
+        refusals.update(world.refusals)
+    return faults, steps, refusals
+
+
+def _defect(number: int, most: int) -> str:
+    found = first_fault(0, most, DEFECTS[number])
+    return f"{DEFECTS[number].what}: {'NOT FOUND' if found is None else _line(*found)}"
+
+
+def _line(seed: int, step: int, what: str) -> str:
+    return f"seed {seed}, step {step}: {what}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is asked for; 1 where something does not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.protocol", description=__doc__)
+    parser.add_argument("seeds", nargs="*", type=int, help="the first one, and the one behind the last")
+    parser.add_argument("--show", type=int, metavar="SEED", help="the steps of one world")
+    parser.add_argument("--defects", type=int, metavar="SEEDS", help="in how many worlds each defect is looked for")
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args(arguments)
+    if asked.show is not None:
+        world = World(asked.show)
+        try:
+            world.run()
+        finally:
+            print("\n".join(world.scheduler.trace))
+        return 0
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        if asked.defects is not None:
+            found = pool.map(_defect, range(len(DEFECTS)), [asked.defects] * len(DEFECTS))
+            lines = []
+            for line in found:
+                print(line, flush=True)
+                lines.append(line)
+            return 1 if any(line.endswith("NOT FOUND") for line in lines) else 0
+        first, last = asked.seeds
+        begun, faults, steps, refusals = time.monotonic(), 0, 0, Counter[str]()
+        starts = range(first, last, _CHUNK)
+        for wrong, more, refused in pool.map(_chunk, starts, [min(start + _CHUNK, last) for start in starts]):
+            for seed, step, what in wrong:
+                print(_line(seed, step, what), flush=True)
+            faults, steps = faults + len(wrong), steps + more
+            refusals.update(refused)
+        seconds = time.monotonic() - begun
+    rate = 60 * (last - first) / seconds
+    print(f"{last - first} seeds, {steps} steps, {faults} faults in {seconds:.0f} s: {rate:.0f} seeds a minute")
+    print("refused starts: " + ", ".join(f"{code} {count}" for code, count in refusals.most_common()))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
