@@ -44,7 +44,8 @@ def test_the_tutorial_goes_as_it_is_written(
             assert missing is None, f"{missing} is not there:\n$ {command}\n{chr(10).join(printed)}"
             assert code == (0 if wanted[-1].endswith(" 0 failed") else 1)
             commands.append(command)
-    assert commands == ["headrace test", "headrace test totals", "headrace test"]
-    assert list(functions) == ["test_a_crash_changes_nothing"]
-    for function in functions.values():
-        function(partial(timeline, hr.load(tmp_path), spark=spark))
+    fuzzing = "headrace test firsts --fuzz 20 --seed 7 --seconds 300"
+    assert commands == ["headrace test", "headrace test totals", "headrace test", fuzzing]
+    assert list(functions) == ["test_a_crash_changes_nothing", "test_totals_do_not_depend_on_the_order"]
+    functions["test_a_crash_changes_nothing"](partial(timeline, hr.load(tmp_path), spark=spark))
+    functions["test_totals_do_not_depend_on_the_order"](spark=spark, headrace_project=hr.load(tmp_path))

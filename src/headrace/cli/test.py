@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -22,17 +25,33 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML too.")
+@click.option("--fuzz", "runs", type=click.IntRange(1), metavar="N", help="Run each query over its rows N times more.")
+@click.option("--seed", type=int, help="Repeat what --fuzz drew with this number.")
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="Begin no run of a query after these.")
 @reads_project
-def test(queries: tuple[str, ...], junit: Path | None, options: ProjectOptions) -> int:
+def test(
+    queries: tuple[str, ...],
+    junit: Path | None,
+    runs: int | None,
+    seed: int | None,
+    seconds: float,
+    options: ProjectOptions,
+) -> int:
     """Run the cases of tests/*.yml; 1 when a result is not as expected.
 
-    Sources and sinks are replaced: no database and no broker is needed. With --json each case is a line.
+    Sources and sinks are replaced: no database and no broker is needed. With --json each case is a line. With --fuzz
+    the rows of the cases, or generated ones, come in random batches and orders, with crashes and restarts, and what
+    comes out must not change.
     """
-    from headrace.testing.cases import run_cases
+    from headrace.testing.cases import fuzz_cases, run_cases
 
     project = options.project(may_lack_variables=True)
+    names = chosen(project, queries) if queries else ()
+    # Where Hypothesis keeps what it learns, which would be below the working directory.
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(tempfile.gettempdir()) / "headrace-hypothesis"))
+    fuzzed = fuzz_cases(project, names, runs=runs, seed=seed, seconds=seconds) if runs else ()
     results = []
-    for result in run_cases(project, chosen(project, queries) if queries else ()):
+    for result in chain(run_cases(project, names), fuzzed):
         results.append(result)
         _say(result, as_json=options.as_json)
     if junit is not None:

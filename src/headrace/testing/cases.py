@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
+from headrace.errors import Finding, HeadraceError, PlatformError, ProjectError, Where, nearest
 from headrace.model import Project
 from headrace.testing.batch_answer import evaluate
+from headrace.testing.fuzzing import fuzz
 from headrace.testing.rows import ResultRows, RowDifference, columns_of, differences
 from headrace.testing.timelines import Crash, CrashBeforeCommit, Item, Restart, TimelineEvent, Watermark, timeline
 
@@ -88,6 +89,39 @@ def run_cases(
         except (HeadraceError, AssertionError) as error:
             found = CaseResult(case=case, error=project.redacted(str(error)))
         yield CaseResult(**{**vars(found), "seconds": time.monotonic() - begun})
+
+
+def fuzz_cases(
+    project: Project, queries: Sequence[str], *, runs: int, seed: int | None, seconds: float
+) -> Iterator[CaseResult]:
+    """How `fuzz` went for each query, or for all, over the rows of each of its cases, or over generated ones."""
+    for query in queries or project.queries:
+        inputs = [rows for case in cases(project, [query]) if (rows := _rows(case))] or [{}]
+        for rows in inputs:
+            begun, name = time.monotonic(), "fuzz"
+            try:
+                result = fuzz(project, query, runs=runs, seed=seed, seconds=seconds / len(inputs), given=rows)
+                compared = "" if result.compared else ", which were not compared"
+                name = f"{result.runs} runs with seed {result.seed}{compared}"
+                failure = result.described(yaml=True)
+            except PlatformError:
+                raise
+            except HeadraceError as error:
+                failure = project.redacted(str(error))
+            case = TestCase(name=name, query=query, where=project.query(query).where)
+            yield CaseResult(case=case, error=failure, seconds=time.monotonic() - begun)
+
+
+def _rows(case: TestCase) -> dict[str, Any]:
+    """The rows of all batches of a case."""
+    if case.batches is None:
+        return dict(case.given)
+    rows: dict[str, Any] = {}
+    for name, items in _inputs(case).items():
+        batches = [item for item in items if isinstance(item, list)]
+        if batches:
+            rows[name] = [row for batch in batches for row in batch]
+    return rows
 
 
 def _run(

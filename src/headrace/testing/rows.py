@@ -173,7 +173,8 @@ def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifferen
     Rows of one key are compared with each other; without a key a row is there or it is not.
     """
     wanted = expected if isinstance(expected, ResultRows) else actual.like(expected)
-    held = actual if wanted.columns == actual.columns else actual.only(wanted.columns)
+    same_columns = wanted.columns == actual.columns or not (wanted and actual)
+    held = actual if same_columns else actual.only(wanted.columns)
     left = list(held)
     lacking = []
     for row in wanted:
@@ -208,8 +209,13 @@ def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
     """Rows that a test has read itself, dicts or tuples of equal length, with types as Spark finds them."""
     from pyspark.sql.types import StructType
 
-    rows = [dict(row) if isinstance(row, Mapping) else tuple(row) for row in given]
-    return collected(spark.createDataFrame(rows)) if rows else ResultRows([], StructType())
+    rows = list(given)
+    if not rows:
+        return ResultRows([], StructType())
+    if not isinstance(rows[0], Mapping):
+        return collected(spark.createDataFrame([tuple(row) for row in rows]))
+    names = list(rows[0])
+    return collected(spark.createDataFrame([tuple(row[name] for name in names) for row in rows], names))
 
 
 def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -119,6 +119,7 @@ class TimelineRun:
         still open, as `verify` computes it. Raises CheckFailed for a query that has no batch form."""
         rows, found = self._answer
         require_batch_form(self.query, found)
+        assert rows is not None, "only a state function has none"
         return rows
 
     @cached_property
@@ -169,12 +170,11 @@ class TimelineRun:
         """Raise AssertionError where the result is not the batch answer, with what keeps that from being certain."""
         if not self.has_batch_answer:
             return
-        _, found = self._answer
         differing = differences(self.batch, self.final)
         if not differing:
             return
         reasons: tuple[Finding, ...] = ()
-        if found.caveats:
+        if self._answer[1].caveats:
             verdict = verify(self.project, self.query.name, spark=self._spark)
             if verdict.state not in ("mismatch", "undecided"):
                 return
@@ -189,10 +189,11 @@ class TimelineRun:
         return replace(prefix_of(self.project, self.query, layout, last), named=named)
 
     @cached_property
-    def _answer(self) -> tuple[ResultRows, BatchAnswer]:
+    def _answer(self) -> tuple[ResultRows | None, BatchAnswer]:
+        """The batch answer; no rows of one that a state function makes, which may be none to Spark."""
         with reading(self.project, self._spark) as spark:
             found = self._answered(spark, named=False)
-            return collected(found.frame, key_of(self.query)), found
+            return None if found.by_function else collected(found.frame, key_of(self.query)), found
 
     def _answered(self, spark: SparkSession, *, named: bool) -> BatchAnswer:
         prefix = self._prefix(named=named)
