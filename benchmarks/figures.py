@@ -19,6 +19,10 @@ Unit = Literal["s", "ms", "MB", "share", "batches", "files", "requests", "bytes"
 RESULTS = Path(__file__).parent / "results"
 
 
+class Skipped(Exception):
+    """A benchmark cannot run here; the message says why, in one sentence."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """What one side took in each run, in the order of the runs."""
@@ -51,6 +55,11 @@ class Figure:
     note: str = ""
 
     @property
+    def ratios(self) -> tuple[float, ...]:
+        """Of each pair that ran one after the other."""
+        return tuple(round(a / b, 4) for a, b in zip(self.ours.runs, self.theirs.runs, strict=True))
+
+    @property
     def ratio(self) -> float:
         """The median of the ratios of the pairs that ran one after the other."""
         return round(statistics.median(a / b for a, b in zip(self.ours.runs, self.theirs.runs, strict=True)), 4)
@@ -70,6 +79,7 @@ class Figure:
             "name": self.name,
             "ratio": self.ratio,
             "ratio_is": "median of pairwise ratios",
+            "ratios": self.ratios,
             "ratio_of_medians": self.ratio_of_medians,
             "target": self.target,
             "target_of": self.target_of,

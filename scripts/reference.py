@@ -73,7 +73,10 @@ def page(file: Path) -> str:
 def parts() -> dict[Path, dict[str, Callable[[], str]]]:
     found: dict[Path, dict[str, Callable[[], str]]] = {
         ROOT / "README.md": {"benchmarks": lambda: benchmark_table(IN_SHORT)},
-        ROOT / "benchmarks" / "README.md": {"results": benchmark_table},
+        ROOT / "benchmarks" / "README.md": {
+            "flink": lambda: benchmark_table(of="against_flink"),
+            "results": benchmark_table,
+        },
         EXPLANATION / "scale.md": {"measured": lambda: benchmark_table(of="scale")},
         HOW_TO / "operate.md": {
             "measured": lambda: benchmark_table(of="operate"),
