@@ -23,7 +23,7 @@ from headrace.contract import Boundary, SinkContext
 from headrace.errors import CheckpointError, Fenced, HeadraceError, NothingChanged, SinkError
 
 from ..sql.databases import Database, database
-from .drivers import EVERY, Driver
+from .drivers import EVERY, SCHEMA, Driver
 
 __all__ = ["database"]
 pytestmark = pytest.mark.parametrize("database", EVERY, indirect=True)
@@ -81,6 +81,33 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
     first.reached = lambda boundary, batch: None
     first.write(2, ["f2"])
     assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+
+
+TAKEN: dict[str, Callable[[Driver], object]] = {
+    "dropped by hand": lambda driver: driver.database.query("DROP TABLE result"),
+    "set aside by a reset": lambda driver: driver.database.sink(key=[]).reset.set_aside(driver.run, None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_a_result_that_is_gone_is_not_continued_in_a_new_table(first: Driver, tmp_path: Path, taken: str) -> None:
+    copy = first.copy(tmp_path / "b")
+    TAKEN[taken](first)
+    for driver in (first, copy):
+        with pytest.raises(
+            CheckpointError, match=r"batches of query 'q' up to 0, and table 'result'.* is gone"
+        ) as told:
+            driver.start()
+        assert told.value.findings[0].code == "HR410"
+    assert first.lines() == [0]
+
+
+def test_a_result_of_complete_mode_comes_whole_into_a_new_table(first: Driver) -> None:
+    first.database.query("DROP TABLE result")
+    dialect, whole = first.database.sink(key=[]).dialect(), replace(first.run, mode="complete")
+    table = prepare.result_table("result", (), SCHEMA, whole)
+    assert prepare.prepare(dialect, table, SCHEMA.json(), whole).epoch == 2
+    assert first.rows() == []
 
 
 def test_a_batch_that_differs_is_never_skipped(first: Driver) -> None:

@@ -150,6 +150,14 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, known:
     unknown = not lines and context.mode == "append" and is_there and not (known and ledger.has_lines)
     begun = not (unknown and table.has_rows(ledger.connection, ledger.dialect))
     require_fit(context, table.name, lines, here, ledger.planned, begun=begun)
+    # A new table would hold the next batches alone. In complete mode the next one brings all rows.
+    if lines and not is_there and context.mode != "complete":
+        what = (
+            f"the ledger has batches of query '{context.query}' up to {lines[-1].batch}, and table '{table.name}', "
+            "which held them, is gone: it was dropped, or a reset has set it aside and this storage is an older copy"
+        )
+        fix = "put the table back, or the storage of after the reset; or reset the query (headrace reset QUERY)"
+        raise CheckpointError(code="HR410", what=what, fix=fix)
 
 
 class DatabaseLedger(OfTable, SinkLedger):
