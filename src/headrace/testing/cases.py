@@ -114,13 +114,9 @@ def fuzz_cases(
 
 def _rows(case: TestCase) -> dict[str, Any]:
     """The rows of all batches of a case."""
-    if case.batches is None:
-        return dict(case.given)
-    rows: dict[str, Any] = {}
+    rows = dict(case.given)
     for name, items in _inputs(case).items():
-        batches = [item for item in items if isinstance(item, list)]
-        if batches:
-            rows[name] = [row for batch in batches for row in batch]
+        rows[name] = [row for batch in items if isinstance(batch, list) for row in batch]
     return rows
 
 

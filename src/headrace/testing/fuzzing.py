@@ -7,7 +7,7 @@ import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,6 @@ class FuzzResult:
     query: str
     seed: int
     runs: int
-    seconds: float
     compared: bool = True
     failure: str = ""
     schedule: Schedule | None = None
@@ -97,12 +96,19 @@ def fuzz(
     """
     begun = time.monotonic()
     seed = SystemRandom().randrange(10**6) if seed is None else seed
-    trials = _Trials(project, query, spark or shared_session(), tuple(key), compare, sink, reset, check)
     inputs = {**(given or {}), **inputs}
-    trials.discards = not inputs
+    trials = _Trials(
+        project, query, spark or shared_session(), tuple(key), compare, sink, reset, check, discards=not inputs
+    )
     made = _inlets(project, query, trials.spark, inputs)
-    rows = {name: _plain_rows(made[name], held, project.root) for name, held in inputs.items()}
-    failing, tried, reason = None, 0, "no rows were given"
+    rows: dict[str, list[Row]] = {
+        name: list(held)
+        if made[name].raw
+        else [tuple(row.values()) for row in made[name].plain_rows(held, project.root)]
+        for name, held in inputs.items()
+    }
+    failing: tuple[Schedule, _Mistake] | None = None
+    tried, reason = 0, "no rows were given"
     for schedule in _candidates(rows, made, runs, seed, trials):
         failing = trials.failing(schedule)
         discarded = trials.discarded(schedule)
@@ -115,7 +121,6 @@ def fuzz(
         query=query,
         seed=seed,
         runs=tried,
-        seconds=time.monotonic() - begun,
         compared=trials.compares,
         failure=failing[1].text if failing else "" if tried else reason,
         schedule=failing[0] if failing else None,
@@ -149,6 +154,7 @@ def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callab
     return decorated
 
 
+@dataclass
 class _Trials:
     """Runs of one query, each over a schedule; what was run once is known.
 
@@ -157,24 +163,21 @@ class _Trials:
     one batch is compared with the batch answer. discards: whether rows over which one batch fails do not count.
     """
 
-    def __init__(
-        self,
-        project: Project,
-        query: str,
-        spark: SparkSession,
-        key: tuple[str, ...],
-        compare: bool | None,
-        sink: Callable[[], Iterable[Any]] | None,
-        reset: Callable[[], None] | None,
-        check: Callable[[TimelineRun], None] | None,
-    ) -> None:
-        self.project, self.query, self.spark = project, query, spark
-        self.by_batch = self.compares = self.judges_one_batch = True
-        self.discards = False
-        self._first_come = False
-        self._key, self._compare, self._sink, self._reset, self._check = key, compare, sink, reset, check
-        self._mistakes: dict[str, _Mistake | None] = {}
-        self._over_one_batch: dict[str, TimelineRun] = {}
+    project: Project
+    query: str
+    spark: SparkSession
+    key: tuple[str, ...]
+    compare: bool | None
+    sink: Callable[[], Iterable[Any]] | None
+    reset: Callable[[], None] | None
+    check: Callable[[TimelineRun], None] | None
+    discards: bool
+    by_batch: bool = True
+    compares: bool = True
+    judges_one_batch: bool = True
+    _first_come: bool = False
+    _mistakes: dict[str, _Mistake | None] = field(default_factory=dict)
+    _over_one_batch: dict[str, TimelineRun] = field(default_factory=dict)
 
     @property
     def reorder(self) -> Reorder:
@@ -200,20 +203,20 @@ class _Trials:
         return mistake.text if self.discards and mistake is not None and mistake.is_error else None
 
     def _mistake(self, schedule: Schedule) -> _Mistake | None:
-        if self._reset is not None:
-            self._reset()
+        if self.reset is not None:
+            self.reset()
         try:
             run = timeline(
                 self.project,
                 self.query,
                 spark=self.spark,
-                key=self._key,
+                key=self.key,
                 batch=False,
-                sink=self._sink or False,
+                sink=self.sink or False,
                 given=schedule.inputs(),
             )
-            if self._check is not None:
-                self._check(run)
+            if self.check is not None:
+                self.check(run)
             whole = repr(schedule.whole)
             if repr(schedule) == whole:
                 self._over_one_batch[whole] = run
@@ -237,27 +240,22 @@ class _Trials:
     def _settle(self, run: TimelineRun) -> None:
         """Find out by what results are compared."""
         try:
-            self.by_batch = self._sink is None and run.has_batch_answer
+            self.by_batch = self.sink is None and run.has_batch_answer
             self._first_come = self.by_batch and run.first_come_first_served
         except CheckFailed:
             self.by_batch = False
         replaces = run.query.mode == "complete" or (run.query.mode == "update" and bool(run.final.key))
-        by_itself = replaces or self._sink is not None
-        self.compares = self.by_batch or (by_itself if self._compare is None else self._compare)
+        self.compares = self.by_batch or bool(replaces or self.sink if self.compare is None else self.compare)
 
 
 def _shrunk(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -> tuple[Schedule, _Mistake]:
     """A smaller schedule that fails too. Hypothesis would try hundreds, each of which takes a second here."""
     smaller = failing[0].smaller()
     trials.judges_one_batch = failing[0] == failing[0].whole
-    while time.monotonic() < until:
-        schedule = next(smaller, None)
-        if schedule is None:
-            break
+    while time.monotonic() < until and (schedule := next(smaller, None)) is not None:
         found = trials.failing(schedule)
         if found is not None:
-            failing = found
-            smaller = found[0].smaller()
+            failing, smaller = found, found[0].smaller()
     return failing
 
 
@@ -306,7 +304,3 @@ def _inlets(project: Project, query: str, spark: SparkSession, inputs: Mapping[s
         batches = {name: [given] for name, given in inputs.items()}
         made = inlets(project, project.query(query), batches, spark, Path(home))
     return {name: replace(inlet, raw=inlet.raw and len(inlet.schema) > 1) for name, inlet in made.items()}
-
-
-def _plain_rows(inlet: Inlet, given: GivenRows, root: Path) -> list[Row]:
-    return list(given) if inlet.raw else [tuple(row.values()) for row in inlet.plain_rows(given, root)]

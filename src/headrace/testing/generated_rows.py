@@ -11,7 +11,7 @@ from headrace.testing.values import DAY
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
     from headrace.testing.given import Inlet
 
@@ -33,15 +33,11 @@ def generated_rows(made: Mapping[str, Inlet]) -> SearchStrategy[dict[str, list[t
     """Rows for each source."""
     from hypothesis import strategies as st
 
-    return st.fixed_dictionaries(
-        {name: st.lists(_row(inlet.schema), min_size=1, max_size=_MOST_ROWS) for name, inlet in made.items()}
-    )
-
-
-def _row(schema: StructType) -> SearchStrategy[tuple[Any, ...]]:
-    from hypothesis import strategies as st
-
-    return st.tuples(*[_values(field.dataType, nullable=field.nullable) for field in schema])
+    drawn = {}
+    for name, inlet in made.items():
+        row = st.tuples(*[_values(field.dataType, nullable=field.nullable) for field in inlet.schema])
+        drawn[name] = st.lists(row, min_size=1, max_size=_MOST_ROWS)
+    return st.fixed_dictionaries(drawn)
 
 
 def _values(kind: DataType, *, nullable: bool) -> SearchStrategy[Any]:

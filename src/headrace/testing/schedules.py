@@ -26,6 +26,7 @@ _EVENTS = {"crash": Crash(), "crash_before_commit": CrashBeforeCommit(), "restar
 # Which rows may overtake others: none, those that a watermark waits for, or also all those of sources without one.
 Reorder: TypeAlias = 'Literal["none", "waited for", "all"]'
 _MOST_BATCHES = 4
+_WIDTH = 100
 # By which share of the delay a row is held up: a whole one would be too late.
 _SHARES = (0.0, 0.4, 0.8, 0.99)
 
@@ -95,11 +96,9 @@ class Schedule:
         steps = self.steps
         if len(steps) > 1 or steps[0].event:
             yield self.whole
-        if sum(step.event is not None for step in steps) > 1:
-            yield Schedule(tuple(replace(step, event=None) for step in steps))
         for at, step in enumerate(steps):
             if step.event is not None:
-                yield self._at(at, replace(step, event=None))
+                yield Schedule((*steps[:at], replace(step, event=None), *steps[at + 1 :]))
         for at in range(len(steps) - 1):
             yield Schedule((*steps[:at], steps[at].with_(steps[at + 1]), *steps[at + 2 :]))
         for at in range(len(steps) if len(steps) > 1 else 0):
@@ -109,9 +108,6 @@ class Schedule:
             for first in range(0, self.size, share):
                 yield self._without(first, first + share)
             share //= 2
-
-    def _at(self, at: int, step: Step) -> Schedule:
-        return Schedule((*self.steps[:at], step, *self.steps[at + 1 :]))
 
     def _without(self, first: int, last: int) -> Schedule:
         number, steps = 0, []
@@ -131,14 +127,15 @@ class Schedule:
             lines.append(f"        {name}=[")
             for item in items:
                 if isinstance(item, TimelineEvent):
-                    lines.append(f"            {type(item).__name__.removesuffix('Event')}(),")
-                else:
-                    lines.append(f"            {_literal(item)},")
+                    given = f"{type(item).__name__.removesuffix('Event')}()"
+                elif len(given := _literal(item)) > _WIDTH:
+                    given = "\n".join(["[", *(f"                {_literal(row)}," for row in item), "            ]"])
+                lines.append(f"            {given},")
             lines.append("        ],")
-        lines += ["        batch=False,", "    )"] if expected is not None else ["    )"]
-        if expected is not None:
-            lines += ["    assert run.final == [", *(f"        {_literal(tuple(row))}," for row in expected), "    ]"]
-        return "\n".join(lines)
+        if expected is None:
+            return "\n".join([*lines, "    )"])
+        rows = [f"        {_literal(tuple(row))}," for row in expected]
+        return "\n".join([*lines, "        batch=False,", "    )", "    assert run.final == [", *rows, "    ]"])
 
     def as_yaml(self, query: str, expected: ResultRows | None) -> str:
         """An entry for the list `tests` of a file tests/*.yml."""
