@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ EXAMPLES = ROOT / "examples"
 EVENTS = [("a", "12:00", 1.5), ("b", "12:04", 2.0), ("a", "12:08", 3.0), ("b", "12:31", 4.0), ("a", "13:05", 5.0)]
 HEAD = """
 import json
+import re
 import sys
 from pathlib import Path
 import headrace as hr
@@ -244,10 +246,10 @@ def test_the_command_prints_a_case_to_be_pasted(
     (tmp_path / "headrace.yml").write_text(PROJECT)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "orders.yml").write_text(CASES)
-    command = ["test", "-C", str(tmp_path), "--fuzz", "4", "--seed", "1", "--seconds", "200"]
+    command = ["test", "-C", str(tmp_path), "--fuzz", "6", "--seed", "1", "--seconds", "200"]
     assert main(command) == 1
     printed = capsys.readouterr().out
-    assert "passed totals: 5 runs with seed 1 (" in printed
+    assert re.search(r"passed totals: \d runs with seed 1 \(", printed)
     assert "failed firsts: " in printed
     assert printed.endswith("4 cases, 1 failed\n")
     pasted = printed[printed.index("  - name: firsts over these batches") : printed.rindex("4 cases")]

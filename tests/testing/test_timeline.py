@@ -128,8 +128,9 @@ def test_a_stream_that_is_joined_with_itself(spark: SparkSession, hours: hr.Proj
         ),
         ("windowed-counts", "counts", "lines", [[("12:01", "cat dog")], [("12:07", "cat")]]),
         ("word-count", "word_counts", "lines", [["cat dog"], ["cat"]]),
+        ("own-source", "hits", "lines", [["GET /home", "GET /shop"], ["GET /home"]]),
     ],
-    ids=["dedup", "session", "sql", "complete"],
+    ids=["dedup", "session", "sql", "complete", "a source of its own"],
 )
 def test_examples_give_the_batch_answer(
     spark: SparkSession, example: str, query: str, source: str, batches: list[list[object]]

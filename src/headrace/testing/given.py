@@ -17,6 +17,7 @@ from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding, ProjectError, nearest
 from headrace.model import NamedSource, Project, Query, SqlTransform, View
+from headrace.spark.stream.broadcasts import send_by_value
 from headrace.storage.durable import move
 from headrace.testing.values import json_value, plain_value
 
@@ -172,6 +173,7 @@ def inlets(
         if name not in sources:
             what = f"query '{query.name}' reads no source '{name}'"
             raise ProjectError(Finding(code="HR721", what=what, fix=nearest(name, sources), where=query.where))
+    send_by_value(project.modules)  # A source of the project's own is asked for its columns in a process of Python.
     made = {}
     for name, source in sources.items():
         given = [rows for rows in batches.get(name, ()) if rows is not None]
