@@ -74,7 +74,7 @@ class _Check:
 
     def __init__(self, jvm: Any) -> None:
         self.columns = FileColumns(jvm)
-        self.session_conf = jvm.org.apache.spark.sql.internal.SQLConf
+        self.session_conf = jvm.org.apache.spark.sql.internal.SQLConf.get
         self.records: dict[str, ReadFiles] = {}
         # Kept, because each thread has a connection of its own to the JVM.
         self.readers = ThreadPoolExecutor(_READERS)
@@ -82,8 +82,10 @@ class _Check:
     def apply(self, plan: Any) -> None:
         read: dict[str, ReadFile] = {}
         for relation, required in _batches(plan):
-            _read_once(relation.location())
             batch = _Batch(relation.location())
+            if len(set(batch.planned)) < len(batch.planned):
+                _read_once(batch.location)
+                batch = _Batch(batch.location)
             for problem in self.problems(batch, relation, required):
                 raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
             read.update((file_paths.local(path), file) for path, file in batch.files.items())
@@ -96,7 +98,7 @@ class _Check:
     def _keep(self, read: Mapping[str, ReadFile]) -> None:
         """Keep what the files of a batch are, beside the archive of its query. Raises PlatformError."""
         # In a callback the session of the stream is the active one.
-        home = str(self.session_conf.get().getConfString(READ_FILES, ""))
+        home = str(self.session_conf().getConfString(READ_FILES, ""))
         if home:
             record = self.records.setdefault(home, ReadFiles(place(home)))
             with writing_to(record.home):
@@ -104,9 +106,10 @@ class _Check:
 
     def problems(self, batch: _Batch, relation: Any, required: frozenset[str]) -> Iterator[OptionError]:
         """What is wrong with the files of one batch: those that are gone, lie elsewhere, or hold other columns."""
-        skips = relation.options().get("ignoreCorruptFiles")
-        if not (skips.isDefined() and str(skips.get()).lower() == "true"):
-            yield from (_with_colon(file) for file in batch.planned if ":" in file.rpartition("/")[2])
+        if named := [file for file in batch.planned if ":" in file.rpartition("/")[2]]:
+            skips = relation.options().get("ignoreCorruptFiles")
+            if not (skips.isDefined() and str(skips.get()).lower() == "true"):
+                yield from map(_with_colon, named)
         yield from map(_gone, batch.gone())
         yield from (_beside(file, batch.directories) for file in batch.stray())
         format_ = str(relation.fileFormat().toString()).lower()
@@ -137,14 +140,16 @@ class _Check:
 def _batches(plan: Any) -> Iterator[tuple[Any, frozenset[str]]]:
     """The relations of a stream's batch that a files source of ours made, each with the names that are NOT NULL."""
     # The files of a batch alone may have been planned before the batch that holds them; each look takes time.
-    if plan.nodeName() == "LogicalRelation" or not plan.isStreaming():
+    # First what most plans are not: each question is a call into the JVM, several times a batch.
+    if not plan.isStreaming() or plan.nodeName() == "LogicalRelation":
         return
     leaves = plan.collectLeaves()
     for leaf in map(leaves.apply, range(leaves.size())):
         if leaf.nodeName() == "LogicalRelation" and leaf.isStreaming():
-            required = leaf.relation().options().get(OPTION)
+            relation = leaf.relation()
+            required = relation.options().get(OPTION)
             if required.isDefined():
-                yield leaf.relation(), frozenset(json.loads(required.get()))
+                yield relation, frozenset(json.loads(required.get()))
 
 
 @dataclass(frozen=True)
@@ -161,15 +166,19 @@ class _Batch:
     @cached_property
     def files(self) -> dict[str, ReadFile]:
         """Those that are there, by their paths, as Spark has listed them; in one question to the JVM."""
-        found = _STATUS.findall(self.location.allFiles().mkString("\n"))
+        found = _STATUS.findall(self._listed.mkString("\n"))
         return {
             path: ReadFile(modified_ms=int(time), size_bytes=int(size), etag=None if tag in ("", "null") else tag)
             for path, size, time, tag in found
         }
 
+    @cached_property
+    def _listed(self) -> Any:
+        return self.location.allFiles()
+
     def gone(self) -> list[str]:
         """Those that are not there any more."""
-        if self.location.allFiles().size() == len(self.planned):
+        if self._listed.size() == len(self.planned):
             return []
         return [file for file in self.planned if file not in self.files]
 
