@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import headrace as hr
 from headrace.cli import main
@@ -232,6 +233,10 @@ tests:
     query: totals
     batches: [orders: [[ann, 5], [bob, null]], crash, orders: [[ann, 7]]]
     expect: [[ann, 12], [bob, null]]
+  - name: no orders
+    query: totals
+    given: {orders: []}
+    expect: []
   - name: the first amount
     query: firsts
     given: {orders: [[ann, 5], [ann, 7], [ann, 9]]}
@@ -251,8 +256,8 @@ def test_the_command_prints_a_case_to_be_pasted(
     printed = capsys.readouterr().out
     assert re.search(r"passed totals: \d runs with seed 1 \(", printed)
     assert "failed firsts: " in printed
-    assert printed.endswith("4 cases, 1 failed\n")
-    pasted = printed[printed.index("  - name: firsts over these batches") : printed.rindex("4 cases")]
+    assert printed.endswith("6 cases, 1 failed\n")
+    pasted = printed[printed.index("  - name: firsts over these batches") : printed.rindex("6 cases")]
     (tmp_path / "tests" / "orders.yml").write_text(f"tests:\n{pasted}")
     assert main(["test", "firsts", "-C", str(tmp_path)]) == 1
     assert "rows of the result that differ" in capsys.readouterr().out
@@ -294,4 +299,10 @@ def test_a_schedule_gets_smaller_without_losing_the_order_of_the_rest() -> None:
     assert smaller[0] == schedule.whole
     assert all(candidate.size < 3 or candidate.steps != schedule.steps for candidate in smaller)
     assert Schedule((Step({"a": (rows[2],)}, Crash()), Step({"a": (), "b": (rows[1],)}))) in smaller
+    assert '  key=["n"],\n' in schedule.as_python("q", ["n"], None)
+    assert yaml.safe_load(schedule.as_yaml("q", ["n"], None))[0]["batches"] == [
+        {"a": [[2], [0]]},
+        "crash",
+        {"b": [[1]]},
+    ]
     assert schedule.inputs() == {"a": [[(2,), (0,)], Crash(), None], "b": [None, [(1,)]]}

@@ -96,11 +96,12 @@ def fuzz_cases(
 ) -> Iterator[CaseResult]:
     """How `fuzz` went for each query, or for all, over the rows of each of its cases, or over generated ones."""
     for query in queries or project.queries:
-        inputs = [rows for case in cases(project, [query]) if (rows := _rows(case))] or [{}]
-        for rows in inputs:
+        inputs = [(_rows(case), case.key) for case in cases(project, [query])] or [({}, ())]
+        for rows, key in inputs:
             begun, name = time.monotonic(), "fuzz"
             try:
-                result = fuzz(project, query, runs=runs, seed=seed, seconds=seconds / len(inputs), given=rows)
+                share = seconds / len(inputs)
+                result = fuzz(project, query, runs=runs, seed=seed, seconds=share, key=key, given=rows)
                 compared = "" if result.compared else ", which were not compared"
                 name = f"{result.runs} runs with seed {result.seed}{compared}"
                 failure = result.described(yaml=True)

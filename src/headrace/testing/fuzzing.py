@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import CheckFailed, HeadraceError, imported
 from headrace.model import Project
@@ -24,8 +24,6 @@ from headrace.testing.timelines import TimelineRun, timeline
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
     from pyspark.sql import SparkSession
-
-RUNS, SECONDS, SHRINK_SECONDS = 20, 60.0, 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +42,7 @@ class FuzzResult:
     failure: str = ""
     schedule: Schedule | None = None
     expected: ResultRows | None = None
+    key: tuple[str, ...] = ()
 
     def described(self, *, yaml: bool = False) -> str:
         """The failure, and its batches as a test of Python or YAML."""
@@ -51,11 +50,10 @@ class FuzzResult:
             return self.failure
         form = self.schedule.as_yaml if yaml else self.schedule.as_python
         found = f"found with seed {self.seed} in run {self.runs}; these batches show it:"
-        return f"{self.failure}\n{found}\n\n{form(self.query, self.expected)}\n"
+        return f"{self.failure}\n{found}\n\n{form(self.query, self.key, self.expected)}\n"
 
 
-@dataclass(frozen=True)
-class _Mistake:
+class _Mistake(NamedTuple):
     text: str
     expected: ResultRows | None = None
     is_error: bool = False
@@ -65,10 +63,10 @@ def fuzz(
     project: Project,
     query: str,
     *,
-    runs: int = RUNS,
+    runs: int = 20,
     seed: int | None = None,
-    seconds: float = SECONDS,
-    shrink_seconds: float = SHRINK_SECONDS,
+    seconds: float = 60.0,
+    shrink_seconds: float = 30.0,
     spark: SparkSession | None = None,
     key: Sequence[str] = (),
     compare: bool | None = None,
@@ -109,22 +107,24 @@ def fuzz(
     }
     failing: tuple[Schedule, _Mistake] | None = None
     tried, reason = 0, "no rows were given"
-    for schedule in _candidates(rows, made, runs, seed, trials):
-        failing = trials.failing(schedule)
-        discarded = trials.discarded(schedule)
+    for candidate in _candidates(rows, made, runs, seed, trials):
+        failing = trials.failing(candidate)
+        discarded = trials.discarded(candidate)
         tried, reason = tried + (discarded is None), discarded or reason
         if failing is not None or time.monotonic() - begun > seconds:
             break
     if failing is not None:
         failing = _shrunk(trials, failing, until=time.monotonic() + shrink_seconds)
+    schedule, mistake = failing or (None, None)
     return FuzzResult(
         query=query,
         seed=seed,
         runs=tried,
         compared=trials.compares,
-        failure=failing[1].text if failing else "" if tried else reason,
-        schedule=failing[0] if failing else None,
-        expected=failing[1].expected if failing else None,
+        failure=mistake.text if mistake is not None else "" if tried else reason,
+        schedule=schedule,
+        expected=mistake.expected if mistake is not None else None,
+        key=tuple(key),
     )
 
 
@@ -270,7 +270,8 @@ def _candidates(
 
     rows: SearchStrategy[Any] = st.just(given) if given else generated_rows(made)
     yield from [Schedule.of(given)] if given else [drawn.whole for drawn in _drawn(rows, made, 3, seed, "none")]
-    yield from _drawn(rows, made, runs, seed, trials.reorder)
+    if any(given.values()) or not given:
+        yield from _drawn(rows, made, runs, seed, trials.reorder)
 
 
 def _drawn(

@@ -52,21 +52,16 @@ def _values(kind: DataType, *, nullable: bool) -> SearchStrategy[Any]:
         return st.dictionaries(_values(kind.keyType, nullable=False), values, max_size=2)
     if isinstance(kind, T.StructType):
         return st.fixed_dictionaries({field.name: _values(field.dataType, nullable=field.nullable) for field in kind})
-    plain: tuple[Any, ...] = ()
-    if isinstance(kind, T.StringType):
-        plain = _TEXTS
-    elif isinstance(kind, T.IntegralType):
-        plain = _NUMBERS
-    elif isinstance(kind, T.FloatType | T.DoubleType):
-        plain = (*map(float, _NUMBERS), 0.5, -2.25, float("nan"))
-    elif isinstance(kind, T.DecimalType):
-        plain = tuple(map(Decimal, _NUMBERS if kind.precision - kind.scale > 2 else (0,)))
-    elif isinstance(kind, T.TimestampType | T.TimestampNTZType):
-        plain = _TIMES
-    elif isinstance(kind, T.DateType):
-        plain = (DAY, DAY + timedelta(days=1), date(1970, 1, 1), date(2000, 2, 29))
-    elif isinstance(kind, T.BooleanType):
-        plain = (True, False)
-    elif isinstance(kind, T.BinaryType):
-        plain = (b"", b"a", b"b")
+    by_type: list[tuple[Any, tuple[Any, ...]]] = [
+        (T.StringType, _TEXTS),
+        (T.IntegralType, _NUMBERS),
+        ((T.FloatType, T.DoubleType), (*map(float, _NUMBERS), 0.5, -2.25, float("nan"))),
+        ((T.TimestampType, T.TimestampNTZType), _TIMES),
+        (T.DateType, (DAY, DAY + timedelta(days=1), date(1970, 1, 1), date(2000, 2, 29))),
+        (T.BooleanType, (True, False)),
+        (T.BinaryType, (b"", b"a", b"b")),
+    ]
+    if isinstance(kind, T.DecimalType):
+        by_type.append((T.DecimalType, tuple(map(Decimal, _NUMBERS if kind.precision - kind.scale > 2 else (0,)))))
+    plain = next((values for types, values in by_type if isinstance(kind, types)), ())
     return st.sampled_from((*plain, None) if nullable or not plain else plain)

@@ -120,7 +120,7 @@ class Schedule:
             steps += [left] if left.size else []
         return Schedule(tuple(steps))
 
-    def as_python(self, query: str, expected: ResultRows | None) -> str:
+    def as_python(self, query: str, key: Sequence[str], expected: ResultRows | None) -> str:
         """A test by the fixture `timeline`."""
         lines = [f"def test_{query}_over_these_batches(timeline):", "    run = timeline(", f'        "{query}",']
         for name, items in self.inputs().items():
@@ -132,19 +132,21 @@ class Schedule:
                     given = "\n".join(["[", *(f"                {_literal(row)}," for row in item), "            ]"])
                 lines.append(f"            {given},")
             lines.append("        ],")
+        lines += [f"        key={_literal(list(key))},"] if key else []
         if expected is None:
             return "\n".join([*lines, "    )"])
         rows = [f"        {_literal(tuple(row))}," for row in expected]
         return "\n".join([*lines, "        batch=False,", "    )", "    assert run.final == [", *rows, "    ]"])
 
-    def as_yaml(self, query: str, expected: ResultRows | None) -> str:
+    def as_yaml(self, query: str, key: Sequence[str], expected: ResultRows | None) -> str:
         """An entry for the list `tests` of a file tests/*.yml."""
         words = {type(event): word for word, event in _EVENTS.items()}
-        lines = [f"  - name: {query} over these batches", f"    query: {query}", "    batches:"]
+        lines = [f"  - name: {query} over these batches", f"    query: {query}"]
+        lines += [f"    key: {json.dumps(list(key))}", "    batches:"] if key else ["    batches:"]
         for step in self.steps:
             rows = {name: [_plain(placed.row) for placed in held] for name, held in step.rows.items() if held}
-            given = "; ".join(f"{name}: {json.dumps(held, ensure_ascii=False)}" for name, held in rows.items())
-            lines.append(f"      - {given}" if len(rows) == 1 else f"      - {json.dumps(rows, ensure_ascii=False)}")
+            body = json.dumps(rows, ensure_ascii=False)
+            lines.append(f"      - {body[1:-1]}" if len(rows) == 1 else f"      - {body}")
             lines += [f"      - {words[type(step.event)]}"] if step.event is not None else []
         if expected is not None:
             lines += ["    batch: false", "    expect:" if len(expected) else "    expect: []"]
