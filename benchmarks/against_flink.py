@@ -7,13 +7,9 @@ PyFlink is installed once into a virtual environment of its own in the cache dir
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
@@ -21,21 +17,17 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from benchmarks import headline
+from benchmarks import flink_latency, headline
 from benchmarks.clicks import SCHEMA, clicks
 from benchmarks.events import events
-from benchmarks.figures import Figure, Side, Skipped
-from benchmarks.processes import BASELINES, HEADRACE, seconds
-from headrace.spark.jvm import cds, maven
+from benchmarks.figures import Figure, Side
+from benchmarks.flink import FLINK, Flink
+from benchmarks.processes import HEADRACE, seconds
 
 TITLE = "whole jobs against PyFlink: counts, groups, rows as they are, sliding windows"
 RUNS = 5
-FLINK = "2.3.0"
 FILES = 20
 _FEW = 100_000
-# The collector that Headrace takes on such a machine, for Flink too; the heap of both is a quarter of the memory.
-_JVM = "-XX:+UseParallelGC"
-
 _PROJECT = """name: clicks
 sources:
   events:
@@ -102,6 +94,10 @@ JOBS = {
 }
 
 
+LATENCY = "latency"
+NAMES = (*JOBS, LATENCY)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What is run. Anything but all of it is a trial, whose result is not kept."""
@@ -114,13 +110,13 @@ class Options:
     def given(cls) -> Options:
         """By JOB, PAIRS and EVENTS in the environment."""
         jobs = tuple(filter(None, os.environ.get("JOB", "").split(",")))
-        if unknown := set(jobs) - set(JOBS):
-            raise SystemExit(f"JOB names no job by {', '.join(sorted(unknown))}; there are {', '.join(JOBS)}")
-        return cls(jobs=jobs or tuple(JOBS), pairs=_number("PAIRS"), events=_number("EVENTS"))
+        if unknown := set(jobs) - set(NAMES):
+            raise SystemExit(f"JOB names no job by {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+        return cls(jobs=jobs or NAMES, pairs=_number("PAIRS"), events=_number("EVENTS"))
 
     @property
     def trial(self) -> bool:
-        return set(self.jobs) != set(JOBS) or self.events is not None or (self.pairs or RUNS) < RUNS
+        return set(self.jobs) != set(NAMES) or self.events is not None or (self.pairs or RUNS) < RUNS
 
 
 def _number(name: str) -> int | None:
@@ -141,71 +137,15 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
     # The programs come into the disk cache before a pair counts.
     for side in _sides("headline", flink, headline.FEW_EVENTS).values():
         _run(side)
-    return [
-        _figure(name, flink, options.pairs or runs, options.events or (_FEW if quick else JOBS[name].events))
+    pairs = options.pairs or runs
+    figures = [
+        _figure(name, flink, pairs, options.events or (_FEW if quick else JOBS[name].events))
         for name in options.jobs
+        if name != LATENCY
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flink:
-    """PyFlink in a virtual environment of its own."""
-
-    home: Path
-
-    @classmethod
-    def installed(cls) -> Flink:
-        """Install it unless it is there. Raises Skipped where that cannot be."""
-        flink = cls(home=cds.cache().parent / "benchmarks" / f"flink-{FLINK}")
-        if not (flink.home / ".installed").exists():
-            try:
-                flink._install()
-            except (OSError, subprocess.CalledProcessError, maven.FetchError) as error:
-                raise Skipped(f"PyFlink {FLINK} cannot be installed: {_reason(error)}") from error
-        return flink
-
-    def seconds(self, job: str, landing: Path, place: Path) -> float:
-        """How long the whole process takes that writes `result` below `place`."""
-        # The parquet format needs Hadoop's classes, which Flink leaves to its users; PySpark has them.
-        jars = Path(str(distribution("pyspark").locate_file("pyspark/jars"))).glob("hadoop-client-*.jar")
-        variables = {
-            "HADOOP_CLASSPATH": os.pathsep.join(map(str, sorted(jars))),
-            "JVM_ARGS": _JVM,
-            "FLINK_LOG_DIR": str(place / "log"),
-        }
-        script: list[str | Path] = [
-            self._python,
-            BASELINES / "flink_jobs.py",
-            job,
-            landing,
-            place / "result",
-            place / "checkpoints",
-        ]
-        return seconds(["env", *(f"{name}={value}" for name, value in variables.items()), *script], cwd=place)
-
-    @property
-    def _python(self) -> Path:
-        return self.home / "bin" / "python"
-
-    def _install(self) -> None:
-        shutil.rmtree(self.home, ignore_errors=True)
-        _output([sys.executable, "-m", "venv", str(self.home)])
-        pip = [str(self._python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _output([*pip, "--only-binary", "apache-flink", f"apache-flink=={FLINK}"])
-        (package,) = self.home.glob("lib/python3*/site-packages/pyflink")
-        parquet = f"org.apache.flink:flink-sql-parquet:{FLINK}"
-        maven.fetch([], package / "lib", for_spark=False, alone=[parquet])
-        (self.home / ".installed").touch()
-
-
-def _output(command: list[str]) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def _reason(error: Exception) -> str:
-    """The last line that the program printed, or what the error says."""
-    lines = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else []
-    return lines[-1] if lines else str(error)
+    if LATENCY in options.jobs:
+        figures += flink_latency.measure(flink, pairs, quick=quick or options.events is not None)
+    return figures
 
 
 def _figure(name: str, flink: Flink, pairs: int, count: int) -> Figure:
@@ -249,7 +189,7 @@ def _counting(flink: Flink, count: int) -> dict[str, Callable[[Path], float]]:
         return took
 
     def theirs(place: Path) -> float:
-        took = flink.seconds("headline", given.directory, place)
+        took = seconds(flink.command("headline", given.directory, place), cwd=place)
         headline.compare("flink", place / "result", given.counts)
         return took
 
@@ -271,7 +211,7 @@ def _clicking(name: str, flink: Flink, count: int) -> dict[str, Callable[[Path],
         return took
 
     def theirs(place: Path) -> float:
-        took = flink.seconds(name, given.landing, place)
+        took = seconds(flink.command(name, given.landing, place), cwd=place)
         compare(f"flink: {name}", written(place / "result", expected), expected, job.key)
         return took
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import against_flink, clicks
+from benchmarks import against_flink, clicks, flink
 from benchmarks.__main__ import main
 from benchmarks.figures import Figure
 
@@ -78,7 +78,7 @@ class TestAgainstFlink:
 
     def test_all_jobs_in_full_are_no_trial(self) -> None:
         options = against_flink.Options.given()
-        assert options.jobs == tuple(against_flink.JOBS)
+        assert options.jobs == against_flink.NAMES
         assert (options.pairs, options.events, options.trial) == (None, None, False)
 
     @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ class TestAgainstFlink:
         def pip(command: list[str], **_: Any) -> None:
             raise subprocess.CalledProcessError(1, command, stderr="...\nERROR: No matching distribution found\n")
 
-        monkeypatch.setattr(against_flink.cds, "cache", lambda: tmp_path / "cds")
-        monkeypatch.setattr(against_flink.subprocess, "run", pip)
+        monkeypatch.setattr(flink.cds, "cache", lambda: tmp_path / "cds")
+        monkeypatch.setattr(flink.subprocess, "run", pip)
         monkeypatch.setattr("sys.argv", ["benchmarks", "against_flink"])
         assert main() == 0
         assert capsys.readouterr().out == (

@@ -2,7 +2,7 @@
 
 python flink_jobs.py JOB LANDING RESULT CHECKPOINTS
 
-RESULT is the SQLite file of the job `headline`, and a directory for the others.
+RESULT is the SQLite file of the jobs `headline` and `latency`, and a directory for the others. `latency` does not end.
 """
 
 import sqlite3
@@ -20,13 +20,15 @@ SETTINGS = {
     "pipeline.object-reuse": "true",
     # State on the heap, which is Flink's fastest, and a checkpoint of it now and then.
     "state.backend.type": "hashmap",
-    "execution.checkpointing.interval": "10 s",
+    "execution.checkpointing.interval": "30 s",
     "execution.checkpointing.dir": f"file://{checkpoints}",
     # Counts are brought together before they reach the state and the result.
     "table.exec.mini-batch.enabled": "true",
     "table.exec.mini-batch.allow-latency": "1 s",
     "table.exec.mini-batch.size": "50000",
 }
+# What changes where each row is waited for.
+AT_ONCE = {"execution.checkpointing.interval": "100 ms", "table.exec.mini-batch.allow-latency": "50 ms"}
 PHONES = "phone_id STRING, `time` TIMESTAMP_LTZ(3), action STRING"
 # The source hands out files in no order, so that a short delay would drop the rows of those read late.
 CLICKS = """id BIGINT, session STRING, `time` TIMESTAMP_LTZ(3), page STRING, `value` DOUBLE, agent STRING,
@@ -81,7 +83,7 @@ def upsert(counts: TableResult) -> None:
             # The state of a key before a change is of no use to an upsert.
             if row.get_row_kind() != RowKind.UPDATE_BEFORE:
                 changes.append(tuple(row))
-            if len(changes) >= 1000 or time.monotonic() - committed > 1:
+            if job == "latency" or len(changes) >= 1000 or time.monotonic() - committed > 1:
                 commit(connection, changes)
                 changes, committed = [], time.monotonic()
     commit(connection, changes)
@@ -97,14 +99,16 @@ def commit(connection: sqlite3.Connection, changes: list[tuple[object, ...]]) ->
 
 
 configuration = Configuration()
-for name, value in SETTINGS.items():
+for name, value in {**SETTINGS, **(AT_ONCE if job == "latency" else {})}.items():
     configuration.set_string(name, value)
 settings = EnvironmentSettings.Builder().in_streaming_mode().with_configuration(configuration).build()
 tables = TableEnvironment.create(settings)
 files = "'connector' = 'filesystem', 'format' = 'json', 'json.timestamp-format.standard' = 'ISO-8601'"
-schema = PHONES if job == "headline" else CLICKS
+schema = CLICKS if job in INSERTS else PHONES
+if job == "latency":
+    files += ", 'source.monitor-interval' = '50 ms'"
 tables.execute_sql(f"CREATE TABLE events ({schema}) WITH ({files}, 'path' = 'file://{landing}')")
-if job == "headline":
+if job not in INSERTS:
     upsert(tables.execute_sql(HEADLINE))
 else:
     columns, form, query = INSERTS[job]
