@@ -275,8 +275,8 @@ def mistake(events: DataFrame) -> DataFrame:
     assert "no such price" in given.failure
     assert given.schedule is not None
     generated = fuzz(project, "mistake", spark=spark, seed=1, runs=1)
-    assert "no such price" in generated.failure
-    assert (generated.runs, generated.schedule) == (0, None)
+    assert "no such price" in generated.unfit
+    assert (generated.runs, generated.failure) == (0, "")
     with pytest.raises(ProjectError, match=r"HR721.*reads no source 'event'"):
         fuzz(project, "mistake", spark=spark, event=EVENTS)
 

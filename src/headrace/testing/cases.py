@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from headrace.errors import Finding, HeadraceError, PlatformError, ProjectError, Where, nearest
+from headrace.errors import Finding, HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
 from headrace.model import Project
 from headrace.testing.batch_answer import evaluate
 from headrace.testing.fuzzing import fuzz
@@ -103,7 +103,10 @@ def fuzz_cases(
                 share = seconds / len(inputs)
                 result = fuzz(project, query, runs=runs, seed=seed, seconds=share, key=key, given=rows)
                 compared = "" if result.compared else ", which were not compared"
-                name = f"{result.runs} runs with seed {result.seed}{compared}"
+                unfit = (
+                    f"; it needs a case, for generated rows fail: {first_line(result.unfit)}" if result.unfit else ""
+                )
+                name = f"{result.runs} runs with seed {result.seed}{compared}{unfit}"
                 failure = result.described(yaml=True)
             except PlatformError:
                 raise

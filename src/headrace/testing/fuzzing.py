@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FuzzResult:
-    """What came of it. runs: over how many schedules the query was run; 0: over all rows that were generated it failed.
+    """What came of it. runs: over how many schedules the query was run; unfit: why over none, since it failed over all
+    rows that were generated.
 
     compared: whether results were compared; a query with a state function that appends is only run. failure: what is
     wrong, empty: nothing; schedule: the batches over which it is, and expected the rows that are to come out, None:
@@ -39,6 +40,7 @@ class FuzzResult:
     seed: int
     runs: int
     compared: bool = True
+    unfit: str = ""
     failure: str = ""
     schedule: Schedule | None = None
     expected: ResultRows | None = None
@@ -47,7 +49,7 @@ class FuzzResult:
     def described(self, *, yaml: bool = False) -> str:
         """The failure, and its batches as a test of Python or YAML."""
         if self.schedule is None:
-            return self.failure
+            return ""
         form = self.schedule.as_yaml if yaml else self.schedule.as_python
         found = f"found with seed {self.seed} in run {self.runs}; these batches show it:"
         return f"{self.failure}\n{found}\n\n{form(self.query, self.key, self.expected)}\n"
@@ -106,7 +108,7 @@ def fuzz(
         for name, held in inputs.items()
     }
     failing: tuple[Schedule, _Mistake] | None = None
-    tried, reason = 0, "no rows were given"
+    tried, reason = 0, ""
     for candidate in _candidates(rows, made, runs, seed, trials):
         failing = trials.failing(candidate)
         discarded = trials.discarded(candidate)
@@ -121,7 +123,8 @@ def fuzz(
         seed=seed,
         runs=tried,
         compared=trials.compares,
-        failure=mistake.text if mistake is not None else "" if tried else reason,
+        unfit="" if tried else reason,
+        failure=mistake.text if mistake is not None else "",
         schedule=schedule,
         expected=mistake.expected if mistake is not None else None,
         key=tuple(key),
@@ -144,6 +147,7 @@ def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callab
             passed = {one.name: given[one.name] for one in own}
             result = fuzz(project, query, spark=spark, check=lambda run: test(run, **passed), **options)
             assert not result.failure, result.described()
+            assert not result.unfit, result.unfit
 
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters = [*(one.replace(kind=kind) for one in own), *(inspect.Parameter(name, kind) for name in fixtures)]
