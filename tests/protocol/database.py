@@ -31,6 +31,10 @@ OWN_TABLES = "LOCK OWN TABLES"
 AWAY = "disk I/O error"
 
 
+# A statement, its values, and whether these are of many rows.
+Written = tuple[str, Any, bool]
+
+
 @dataclass(eq=False)
 class Faults:
     """How often a COMMIT loses its answer, and a statement its connection."""
@@ -41,7 +45,7 @@ class Faults:
 
 @dataclass(eq=False)
 class Database:
-    """committed: called after each COMMIT that has changed something, with the process and its statements.
+    """committed: called after each COMMIT that has changed something, with the process and what it has written.
 
     away_until: when it answers again. written: what each process has committed. sent: the batches whose COMMIT came
     through, or may yet do so.
@@ -49,7 +53,7 @@ class Database:
 
     scheduler: Scheduler
     faults: Faults = field(default_factory=Faults)
-    committed: Callable[[Process | None, Sequence[str]], None] = lambda process, statements: None
+    committed: Callable[[Process | None, Sequence[Written]], None] = lambda process, written: None
     locks: dict[tuple[Any, ...], Session] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     away_until: float = 0.0
@@ -72,6 +76,12 @@ class Database:
         self.real.backup(copy)
         return copy
 
+    def drop_temporary(self, statements: Sequence[str]) -> None:
+        """Temporary tables end with their session, of which the model has one for all."""
+        if any("TEMPORARY" in statement for statement in statements):
+            for (name,) in self.rows("SELECT name FROM sqlite_temp_master"):
+                self.real.execute(f'DROP TABLE "{name}"')
+
     def end_all(self) -> None:
         """End all sessions."""
         for session in list(self.sessions):
@@ -87,7 +97,7 @@ class Session:
 
     database: Database
     process: Process | None
-    writes: list[tuple[str, Any, bool]] = field(default_factory=list)
+    writes: list[Written] = field(default_factory=list)
     is_open: bool = False
     is_cut: bool = False
     used_at: float = 0.0
@@ -129,7 +139,8 @@ class Session:
         if writes:
             statements = [statement for statement, _, _ in writes]
             self.database.written.setdefault(self.process, []).extend(statements)
-            self.database.committed(self.process, statements)
+            self.database.drop_temporary(statements)
+            self.database.committed(self.process, writes)
 
     def send(self) -> None:
         """The COMMIT is on its way."""

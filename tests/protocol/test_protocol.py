@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from headrace.change import pending
+from headrace.change.reset import Reset
+from headrace.change.rewind import Rewind
+from headrace.model import Project
+
 from .__main__ import first_fault
+from .bucket import Bucket, FileSystem
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
-from .world import World
+from .world import Chances, Work, World
 
 pytestmark = pytest.mark.plain
-SEEDS, AT_ONCE = 1_000, 250
+SEEDS, AT_ONCE = 600, 200
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
@@ -25,7 +33,50 @@ def test_a_seed_gives_the_same_steps_again(seed: int) -> None:
     assert once.scheduler.trace == again.scheduler.trace
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
+CALM = Chances(crashes=0.0, pauses=0.0, lost=0.0, unlocked=0.0)
+CHANGES: dict[str, Callable[[Project], pending.AnyChange]] = {
+    "reset": lambda project: Reset(project, "q", result="drop"),
+    "rewind": lambda project: Rewind(project, "q", to_batch=0),
+}
+
+
+@pytest.mark.parametrize("kind", [Bucket, FileSystem])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_is_cut_off_at_any_step_can_be_taken_back(
+    change: str, kind: type[Bucket] | type[FileSystem]
+) -> None:
+    # A rewind has many steps, of which a crash at every twentieth is tried.
+    for step in range(1, 2_000, 4 if change == "reset" else 20):
+        world = World(1, CALM, kind=kind, is_rewindable=True)
+        world.input.count = 7
+        seen: list[int] = []
+
+        def make(process: Process, bucket: str, world: World = world, step: int = step) -> None:
+            process.crash_in = step
+            CHANGES[change](world.declared(bucket)[0]).apply()
+
+        def undo(process: Process, bucket: str, world: World = world) -> None:
+            for begun in pending.changes(world.declared(bucket)[0], "q"):
+                begun.undo()
+
+        def story(world: World = world, seen: list[int] = seen, make: Work = make, undo: Work = undo) -> None:
+            for work in (world.drive, make, undo):
+                world.wait_for(world.begin("main", work, undisturbed=True))
+                world.scheduler.sleep(61.0)
+                seen.append(len(world.database.rows("SELECT * FROM result")))
+            world.end()
+
+        world.run(story)
+        assert world.refusals == [], step
+        assert seen[0] == seen[2] > 0, step
+        if not any(line.endswith("crashes") for line in world.scheduler.trace):
+            assert step > 20
+            return
+    pytest.fail("it has more steps than were tried")
+
+
+# One that few worlds show is looked for by `python -m tests.protocol --defects 2000`.
+@pytest.mark.parametrize("defect", [each for each in DEFECTS if each.seed < 100], ids=lambda defect: defect.what)
 def test_a_defect_that_is_put_back_is_found(defect: Defect) -> None:
     known = first_fault(defect.seed, defect.seed + 1, defect)
     assert known or first_fault(0, 2 * SEEDS, defect), "no world shows it"

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headrace.change import pending
+from headrace.change.reset import Reset
+from headrace.change.rewind import Rewind
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import batches as exactly_once
 from headrace.connectors.sql import prepare, silence
@@ -21,6 +24,7 @@ from headrace.errors import HeadraceError
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.queries import driver_lock, lease, manifest
 from headrace.queries.form import QueryForm
+from headrace.queries.layout import layout_of
 from headrace.run import plan as planning
 from headrace.run import start as starting
 from headrace.run.query_run import Request
@@ -28,7 +32,7 @@ from headrace.spark.plans.analysed import PlanFacts
 from headrace.storage import remembered, store
 
 from .bucket import Bucket, FileSystem, copied
-from .database import Database, Faults, ModelSink, known
+from .database import Database, Faults, ModelSink, Written, known
 from .query import SOURCE, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
 
@@ -38,6 +42,11 @@ class Broken(AssertionError):
 
 
 ROOT = Path("/model")
+# Those of the generation that has the table.
+_LINES = (
+    "SELECT batch FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) "
+    "WHERE table_name = 'result' ORDER BY batch"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +54,7 @@ class Chances:
     """What can happen in a world, by chance of its seed.
 
     crashes, pauses: a driver is killed, or stopped for a while. lost: answers are lost. unlocked: the storage has no
-    locks. events: something happens before the next driver begins.
+    locks. events, changes: something happens before the next driver begins, and in a world of resets and rewinds.
     """
 
     drivers: int = 4
@@ -55,14 +64,20 @@ class Chances:
     lost: float = 0.3
     unlocked: float = 0.3
     events: float = 0.4
+    changes: float = 0.8
+
+
+Work = Callable[[Process, str], None]
 
 
 @dataclass
 class World:
-    """Everything of one seed."""
+    """Everything of one seed; `kind`, `is_rewindable`: of its storage and its sink, where they are not left to it."""
 
     seed: int
     chances: Chances = field(default_factory=Chances)
+    kind: type[Bucket] | type[FileSystem] | None = None
+    is_rewindable: bool | None = None
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.seed)
@@ -71,7 +86,7 @@ class World:
         self.has_locks = self.random.random() >= self.chances.unlocked
         faults = Faults(commit=0.1, statement=0.01) if lossy else Faults()
         self.database = Database(self.scheduler, faults, committed=self._committed)
-        kind = self.random.choice((Bucket, FileSystem))
+        kind = self.random.choice((Bucket, FileSystem)) if self.kind is None else self.kind
         self.buckets = {"main": kind("main", self.scheduler, lost=0.04 if lossy else 0.0)}
         self.scheme = kind.scheme
         self.input = Input(self.scheduler, self.random.randint(1, 4))
@@ -80,38 +95,56 @@ class World:
         self.drivers: list[tuple[Process, str]] = []
         # Whether something was lost that no start can bring back: then it must be refused, if it does not do so.
         self.is_lost = False
+        self.is_changing = self.random.random() < 0.4
+        if self.is_rewindable is None:
+            self.is_rewindable = self.random.random() < 0.5
         self.last: Process | None = None
         self._epochs: dict[int, Process | None] = {}
         self._backup: sqlite3.Connection | None = None
 
     # --------------------------------------------------------------------------------------------- the story
 
-    def run(self) -> World:
-        """Let the world happen; raises Broken where something does not hold."""
+    def run(self, story: Callable[[], None] | None = None) -> World:
+        """Let the world happen, or a story of its own; raises Broken where something does not hold."""
         with self.in_place():
-            self.scheduler.spawn(Process("world", 1), "main", self._story)
+            self.scheduler.spawn(Process("world", 1), "main", story or self._story)
             self.scheduler.run()
         return self
 
     def _story(self) -> None:
         chances, random = self.chances, self.random
-        for _ in range(random.randint(1, chances.drivers)):
-            if random.random() < chances.events:
-                bring_back = self._backup is not None and random.random() < 0.5
-                (World.back_up_database if bring_back else random.choice(EVENTS))(self)
+        for number in range(random.randint(1, chances.drivers) + self.is_changing):
+            if number and random.random() < (chances.changes if self.is_changing else chances.events):
+                self._event()(self)
             self._driver(random.choice(list(self.buckets)))
             if random.random() < 0.7:
                 self.scheduler.sleep(random.choice((0.05, 1.0, 5.0, 30.0, 100.0)))
             self.input.count = min(self.input.count + random.randint(0, 3), chances.files)
         self.scheduler.sleep(2_000.0)
-        self.input.count = chances.files
+        self.end()
+
+    def end(self) -> None:
+        """Nothing disturbs any more: what was cut off is ended, and a driver on each storage brings in what it can."""
+        random = self.random
+        self.input.count = self.chances.files
         self.database.faults = Faults()
         for bucket in self.buckets.values():
             bucket.lost = 0.0
         for bucket in random.sample(list(self.buckets), len(self.buckets)):
-            last = self._driver(bucket, undisturbed=True)
-            self.scheduler.wait(lambda last=last: last.dead, 1_000.0)  # type: ignore[misc]
+            for work in (self.end_changes, self.drive):
+                self.wait_for(self.begin(bucket, work, undisturbed=True))
         self._require_end()
+
+    def wait_for(self, process: Process) -> None:
+        """Wait until a process has ended."""
+        self.scheduler.wait(lambda: process.dead, 1_000.0)
+
+    def _event(self) -> Callable[[World], None]:
+        if self.is_changing and self.random.random() < 0.8:
+            return World.change
+        if self._backup is not None and self.random.random() < 0.5:
+            return World.back_up_database
+        return self.random.choice(EVENTS)
 
     def copy_storage(self) -> None:
         """A storage is copied, as by a backup, and somebody runs the copy."""
@@ -173,39 +206,77 @@ class World:
                 self.scheduler.trace.append(f"{process.name} is killed")
                 process.dead = True
 
-    def _driver(self, bucket: str, *, undisturbed: bool = False) -> Process:
+    def change(self) -> None:
+        """Somebody resets or rewinds the query, takes that back, makes it final, or ends what was cut off."""
+        if not self.has_locks:
+            return  # Nothing keeps commands apart there.
+        for _ in range(self.random.randint(1, 3)):
+            if self.random.random() < 0.85:
+                self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 300.0)
+                self.scheduler.sleep(lease.LEASE_SECONDS + 1.0)
+            self.begin(self.random.choice(list(self.buckets)), self._change)
+            self.scheduler.sleep(self.random.choice((0.05, 5.0)))
+
+    def _driver(self, bucket: str) -> None:
+        self.begin(bucket, self.drive)
+
+    def begin(self, bucket: str, work: Work, *, undisturbed: bool = False) -> Process:
         random, number = self.random, len(self.drivers) + 1
         process = Process(f"d{number}", 100 + number)
         if not undisturbed:
-            if random.random() < self.chances.crashes:
-                process.crash_in = random.randint(1, 300)
+            if random.random() < (0.5 if self.is_changing else 1.0) * self.chances.crashes:
+                process.crash_in = random.randint(1, 120 if work == self._change else 300)
             if random.random() < self.chances.pauses:
                 process.pause_in = random.randint(1, 300)
                 process.pause_seconds = random.choice((3.0, 25.0, 70.0, 200.0))
         self.drivers.append((process, bucket))
         self.last = process if undisturbed else None
-        self.scheduler.trace.append(f"{process.name} begins on {bucket}")
-        self.scheduler.spawn(process, "main", lambda: self._drive(process, bucket))
+        self.scheduler.trace.append(f"{process.name} begins on {bucket}: {work.__name__.strip('_')}")
+        self.scheduler.spawn(process, "main", lambda: self._worked(process, bucket, work))
         return process
 
-    def _drive(self, process: Process, bucket: str) -> None:
-        project, query = self._declared(bucket)
-        session = Session(self.scheduler, self.input)
-        if process is not self.last:
-            session.most, session.polls = self.random.randint(1, 8), self.random.choice((0, 0, 1, 5))
-            session.interval = self.random.choice((0.0, 1.0, 40.0))
+    def _worked(self, process: Process, bucket: str, work: Work) -> None:
         try:
-            running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
+            work(process, bucket)
         except HeadraceError as error:
             told = error.findings[0]
             self.refusals.append(told.code)
             self.scheduler.trace.append(f"{process.name} is refused: {told.code} {told.what}")
-            if told.code not in ("HR405", "HR831"):  # Those tell of an answer that has not come.
+            if told.code not in ("HR405", "HR540", "HR587", "HR831"):  # Those come where answers are lost, or locks.
                 self._require_unchanged(process)
             if told.code == "HR526" and f"process {process.pid} " in told.what:
                 self._broken(f"{process.name} is kept out by itself")
-            process.dead = True
-            return
+        process.dead = True
+
+    def _change(self, process: Process, bucket: str) -> None:
+        random, (project, query) = self.random, self.declared(bucket)
+        begun = pending.changes(project, "q")
+        verb = random.choice(("resume", "undo", "discard")) if begun and random.random() < 0.7 else "apply"
+        if verb == "apply" and (not self.is_rewindable or random.random() < 0.3):
+            change: pending.AnyChange = Reset(project, "q", result="drop")
+        elif verb == "apply":
+            newest = Checkpoint(layout_of(project, query).checkpoint).last_committed
+            change = Rewind(project, "q", to_batch=random.randint(0, max((newest or 0) - 1, 0)))
+        else:
+            change = begun[0]
+        self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
+        getattr(change, verb)()
+        self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
+
+    def end_changes(self, process: Process, bucket: str) -> None:
+        """What was cut off is ended, as each start asks for it."""
+        for change in pending.changes(self.declared(bucket)[0], "q"):
+            if change.status is not None and change.status.is_cut_off:
+                self.scheduler.trace.append(f"{process.name}: resume of a {change.name}")
+                change.resume()
+
+    def drive(self, process: Process, bucket: str) -> None:
+        project, query = self.declared(bucket)
+        session = Session(self.scheduler, self.input)
+        if process is not self.last:
+            session.most, session.polls = self.random.randint(1, 8), self.random.choice((0, 0, 1, 5))
+            session.interval = self.random.choice((0.0, 1.0, 40.0))
+        running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         self._require_alone(process, bucket)
         archive, checkpoint = Archive(running.layout.archive), Checkpoint(running.layout.checkpoint)
         try:
@@ -221,10 +292,10 @@ class World:
         running.clean_up()
         if process is self.last and set(checkpoint.commit_numbers()) - set(archive.batches()):
             self._broken(f"{bucket} has committed batches that are not archived")
-        process.dead = True
 
-    def _declared(self, bucket: str) -> tuple[Project, Query]:
-        sink = ModelSink(path=self.path, table="result")
+    def declared(self, bucket: str) -> tuple[Project, Query]:
+        keeps: dict[str, Any] = {"key": ["name"], "rewindable": "7 days"} if self.is_rewindable else {}
+        sink = ModelSink(path=self.path, table="result", **keeps)
         query = Query(
             name="q",
             transform=SqlTransform(sql=f"SELECT * FROM {SOURCE}", inputs=(SOURCE,)),
@@ -244,15 +315,16 @@ class World:
 
     # ------------------------------------------------------------------------------------------- what must hold
 
-    def _committed(self, process: Process | None, written: Sequence[str]) -> None:
+    def _committed(self, process: Process | None, written: Sequence[Written]) -> None:
         self._require_prefix()
-        if any("INTO _headrace_ledger" in statement for statement in written):
-            newest = self.database.rows("SELECT epoch FROM _headrace_epochs")[0][0]
-            line = self.database.rows("SELECT batch, epoch FROM _headrace_ledger ORDER BY batch DESC LIMIT 1")[0]
-            if line[1] != newest:
-                self._broken(f"batch {line[0]} was written with epoch {line[1]}, and {newest} had begun")
-            if self._epochs.setdefault(line[1], process) is not process and not self.is_lost:
-                self._broken(f"two drivers have written with epoch {line[1]}")
+        for statement, values, _ in written:
+            if "INTO _headrace_ledger" in statement:
+                batch, epoch = values[4], values[5]
+                newest = self.database.rows("SELECT epoch FROM _headrace_epochs")[0][0]
+                if epoch != newest:
+                    self._broken(f"batch {batch} was written with epoch {epoch}, and {newest} had begun")
+                if self._epochs.setdefault(epoch, process) is not process and not self.is_lost:
+                    self._broken(f"two drivers have written with epoch {epoch}")
 
     def _require_prefix(self) -> int:
         """The rows are the first files, each once; the ledger has a line of each batch, and no other."""
@@ -262,7 +334,7 @@ class World:
             self._broken(f"rows came twice: {names}")
         if names != [self.input.name(number) for number in range(len(names))]:
             self._broken(f"rows are missing: {names}")
-        lines = [int(batch) for (batch,) in self.database.rows("SELECT batch FROM _headrace_ledger ORDER BY batch")]
+        lines = [int(batch) for (batch,) in self.database.rows(_LINES)]
         if lines != list(range(len(lines))) or set(lines) != {batch for _, batch in rows}:
             self._broken(f"the ledger has the batches {lines}, the result those of {sorted({b for _, b in rows})}")
         return len(names)
@@ -291,7 +363,8 @@ class World:
     def _require_end(self) -> None:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
         ends = self.refusals[-len(self.buckets) :]
-        if self._require_prefix() != self.input.count and not (self.is_lost and set(ends) == {"HR410"}):
+        is_refused = self.is_lost and ends and set(ends) <= {"HR407", "HR410"}
+        if self._require_prefix() != self.input.count and not is_refused:
             self._broken(f"not all rows came in: {ends}")
 
     def _broken(self, what: str) -> None:
@@ -375,6 +448,9 @@ PLANNING: dict[str, Any] = {
     "plan_text": lambda frame: "the plan",
 }
 EVENTS: tuple[Callable[[World], None], ...] = (
+    World.change,
+    World.change,
+    World.change,
     World.copy_storage,
     World.copy_storage,
     World.silence_database,

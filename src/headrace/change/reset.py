@@ -29,7 +29,7 @@ from headrace.queries.changes import (
 from headrace.queries.layout import QueryLayout, generations_set_aside
 from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import pending
-from headrace.storage.durable import move, remove_tree, size_of, sync
+from headrace.storage.durable import end_move, move, remove_tree, size_of, sync
 from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
@@ -90,6 +90,12 @@ class Reset(Change[ResetPlan, ResetResult]):
         self.result = result
 
     def _look(self) -> None:
+        if self.changes:
+            # In an object store a directory is moved in steps, and what a crash has left in the former place would be
+            # in the way of `undo`.
+            with writing_to(self.project.storage):
+                for number in generations_set_aside(self.project.storage, self.query.name):
+                    end_move(QueryLayout(self.project.storage, self.query.name, number).set_aside.home)
         super()._look()
         require_ended(self.live, RewindRecord)
 
@@ -100,6 +106,9 @@ class Reset(Change[ResetPlan, ResetResult]):
         if begun is None:
             aside = newest_set_aside(live)
             record = None if aside is None else ResetRecord.of(aside)
+            if aside is not None and record is None:
+                # It comes last, where a directory is moved in steps.
+                record = ResetRecord.of(QueryLayout(live.storage, live.query, aside.generation))
             return (
                 None
                 if record is None
