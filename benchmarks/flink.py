@@ -15,7 +15,7 @@ from benchmarks.processes import BASELINES
 from headrace.spark.jvm import cds, maven
 
 FLINK = "2.3.0"
-# The collector that Headrace takes on such a machine, for Flink too; the heap of both is a quarter of the memory.
+# The collector that Headrace takes on a local master, for Flink too.
 _JVM = "-XX:+UseParallelGC"
 
 
