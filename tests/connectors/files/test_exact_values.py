@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.connectors.files.exact import Exact
+from headrace.connectors.files.rows import INEXACT, MISFIT
 from headrace.connectors.files.source import Files
 from headrace.testing.conformance import NAME, drain, prefix_of
 from tests.connectors.files.test_bad_files import Project
@@ -134,17 +135,20 @@ def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
 ) -> None:
     type_, exact = StructType.fromDDL(f"v {kind}")["v"].dataType, Exact(format_, {})
     text = F.col("text")
-    usual, judged = exact.usual(text, type_), exact.is_bad(text, type_)
-    assert usual is not None
-    monkeypatch.setattr(Exact, "_usual_form", lambda *_: None)
-    by_patterns = exact.is_bad(text, type_)
+    judged, value, checked = exact.is_bad(text, type_), exact.value(text, type_), exact.checked("text", text, type_)
+    assert checked is not None
+    usual = exact._usual(text, type_)
+    monkeypatch.setattr(Exact, "_usual", lambda *_: F.lit(None))
+    columns = {"judged": judged, "bad": exact.is_bad(text, type_), "value": value, "usual": usual}
     frame = spark.createDataFrame([(text,) for text in texts(20_000)], "text STRING")
-    value = exact.value(text, type_)
-    shown = frame.select(
-        "text", judged.alias("judged"), by_patterns.alias("bad"), usual.alias("usual"), value.alias("value")
-    )
+    shown = frame.withColumn("_metadata", F.struct(F.lit("file").alias("file_path"))).withColumns(columns)
     wrong = shown.where("judged <> bad OR usual IS NOT NULL AND (bad OR NOT usual <=> value)")
     assert wrong.limit(5).collect() == []
+    # Only a CASE makes sure that the one is looked at before the other.
+    differs = F.when(~F.col("bad"), ~checked.eqNullSafe(F.col("value"))).otherwise(F.lit(False))
+    assert shown.where(differs).limit(5).collect() == []
+    with pytest.raises(Exception, match=f"{MISFIT}|{INEXACT}"):
+        shown.where("bad").limit(1).select(checked).collect()
     counts = shown.selectExpr("count_if(bad)", "count(usual)").first()
     assert counts is not None
     assert min(counts) > 100

@@ -22,7 +22,6 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
@@ -62,33 +61,29 @@ class Exact:
         """Whether a column of this type, or a part of it, is read as text."""
         return self._text_type(kind) != kind
 
-    def usual(self, text: Column, kind: DataType) -> Column | None:
+    def _usual(self, text: Column, kind: DataType) -> Column:
         """The value of a text in its type's usual form, which is exact whenever it converts; NULL of any other text.
 
-        Seen by lengths and single characters, which takes a tenth of the time of a pattern. None: of a type that has
-        no such form.
+        Seen by lengths and single characters, which takes a tenth of the time of a pattern.
         """
-        form = self._usual_form(text, kind) if self.judges(kind) else None
-        return None if form is None else F.when(form, text.try_cast(kind))
-
-    def _usual_form(self, text: Column, kind: DataType) -> Column | None:
         length = F.octet_length(text)
-        if isinstance(kind, TimestampType):
-            # A fraction of seven digits takes 22 characters, and after the point at most six may be digits.
-            dot = F.instr(text, ".")
-            seventh = text.substr(dot + 7, F.lit(1))
-            return _has_year(text) & ((length <= 21) | (dot == 0) | (length - dot <= 6) | ~seventh.between("0", "9"))
-        if isinstance(kind, DateType):
-            return (length == 10) & _has(text, {5: "-", 8: "-"}) & text.substr(10, 1).between("0", "9")
         if isinstance(kind, DecimalType):
             dot = F.instr(text, ".")
             # Java's numbers take digits of all scripts.
             is_ascii = F.length(text) == length
-            return ((dot == 0) | (length - dot <= kind.scale)) & is_ascii & ~text.contains("e") & ~text.contains("E")
-        if isinstance(kind, TimestampNTZType):
+            form = ((dot == 0) | (length - dot <= kind.scale)) & is_ascii & ~text.contains("e") & ~text.contains("E")
+        elif isinstance(kind, DateType):
+            form = (length == 10) & _has(text, {5: "-", 8: "-"}) & text.substr(10, 1).between("0", "9")
+        elif isinstance(kind, TimestampType):
+            # A fraction of seven digits takes 22 characters, and after the point at most six may be digits.
+            dot = F.instr(text, ".")
+            seventh = text.substr(dot + 7, F.lit(1))
+            is_short = (length <= 21) | (dot == 0) | (length - dot <= 6)
+            form = _has_year(text) & (is_short | ~seventh.between("0", "9"))
+        else:
             to_the_second = _has(text, {5: "-", 8: "-", 14: ":", 17: ":"}) & text.substr(19, 1).between("0", "9")
-            return (length == 19) & to_the_second
-        return None
+            form = (length == 19) & to_the_second
+        return F.when(form, text.try_cast(kind))
 
     def value(self, text: Column, kind: DataType) -> Column:
         """The value of a column that was read as text; NULL where it does not convert."""
@@ -103,8 +98,8 @@ class Exact:
             return F.transform_values(text, lambda _, part: self.value(part, kind.valueType))
         if isinstance(kind, TimestampType) and self.format == "json":
             # What is usual comes first: to look for a number in each row took ten times as long.
-            number = F.when(_is_epoch(text), F.timestamp_seconds(text.try_cast("bigint")))
-            return F.when(_has_year(text), text.try_cast(kind)).otherwise(F.coalesce(number, text.try_cast(kind)))
+            number = F.when(~_has_year(text) & _is_epoch(text), F.timestamp_seconds(text.try_cast("bigint")))
+            return F.coalesce(number, text.try_cast(kind))
         return text.try_cast(kind)
 
     def is_bad(self, text: Column, kind: DataType) -> Column:
@@ -122,8 +117,18 @@ class Exact:
         if isinstance(kind, MapType):
             return _some(F.exists(F.map_values(text), lambda part: self.is_bad(part, kind.valueType)))
         bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
-        form = self._usual_form(text, kind)
-        return text.isNotNull() & (bad if form is None else F.when(form, text.try_cast(kind).isNull()).otherwise(bad))
+        return text.isNotNull() & self._usual(text, kind).isNull() & bad
+
+    def checked(self, name: str, text: Column, kind: DataType) -> Column | None:
+        """The exact value of a text; any other fails with what `described` says. None: a type that is not judged so.
+
+        Spark compiles each step that it may come to, so that each stands here once, the usual one first.
+        """
+        if not self.judges(kind) or isinstance(kind, StructType | ArrayType | MapType):
+            return None
+        exact = F.when(self._is_exact(text, kind), self.value(text, kind))
+        refused = F.when(text.isNotNull(), F.raise_error(self.described(name, text, kind)))
+        return F.coalesce(self._usual(text, kind), exact, refused)
 
     def described(self, name: str, text: Column, kind: DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""

@@ -73,18 +73,13 @@ def _said(mark: str, name: str) -> Column:
     return F.concat(F.lit(f"{mark} `{name}` "), F.col("_metadata.file_path"))
 
 
-def refuse(
-    columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]], usual: Mapping[str, Column]
-) -> list[Column]:
-    """The columns, each failing at the first value with a fault and naming its file, if the query reads it.
-
-    usual: of a column, its value where it certainly has no fault, and NULL elsewhere.
-    """
+def refuse(columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]]) -> list[Column]:
+    """The columns, each failing at the first value with a fault and naming its file, if the query reads it."""
     checked = []
     for name, column in columns.items():
         for said, bad in faults.get(name, ()):
             column = F.when(bad, F.raise_error(said)).otherwise(column)
-        checked.append((F.coalesce(usual[name], column) if name in usual else column).alias(name))
+        checked.append(column.alias(name))
     return checked
 
 

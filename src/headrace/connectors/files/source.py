@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
@@ -118,8 +118,9 @@ class Files(FilesOptions, Source):
             return self._set_aside(frame, schema, bad_rows_metric(name))
 
         def checked() -> list[Column]:
-            faults = self._faults(frame, schema)
-            return file_rows.refuse(self._values(frame, schema), faults, self._usual(schema)) if faults else []
+            values, checked = self._values(frame, schema), self._checked(frame, schema)
+            faults = self._faults(frame, schema, besides=checked)
+            return file_rows.refuse({**values, **checked}, faults) if faults or checked else []
 
         columns = file_rows.kept(spark, ("stream", *self._rules(frame, schema)), checked)
         return frame.select(*columns) if columns else frame
@@ -313,18 +314,24 @@ class Files(FilesOptions, Source):
                 values[field_.name] = self._exact.value(values[field_.name], field_.dataType)
         return values
 
-    def _usual(self, schema: StructType | None) -> dict[str, Column]:
-        """The values in their types' usual forms, of the columns that have such a form."""
+    def _checked(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
+        """Of the columns whose values are refused where they are converted, by their names."""
         from pyspark.sql import functions as F
 
         exact = self._exact
-        pairs = (
-            (field_.name, exact.usual(F.col(f"`{field_.name}`"), field_.dataType)) for field_ in schema or () if exact
-        )
-        return {name: usual for name, usual in pairs if usual is not None}
+        if exact is None:
+            return {}
+        columns = {
+            field_.name: exact.checked(field_.name, F.col(f"`{field_.name}`"), field_.dataType)
+            for field_ in schema or ()
+            if field_.name in frame.columns
+        }
+        return {name: column for name, column in columns.items() if column is not None}
 
-    def _faults(self, frame: DataFrame, schema: StructType | None) -> dict[str, list[Fault]]:
-        """What may be wrong with a row, by its columns."""
+    def _faults(
+        self, frame: DataFrame, schema: StructType | None, besides: Container[str] = ()
+    ) -> dict[str, list[Fault]]:
+        """What may be wrong with a row, by its columns; of those in `besides` the conversion is not judged."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
@@ -335,7 +342,7 @@ class Files(FilesOptions, Source):
         kinds = [(each.name, each.dataType.simpleString()) for each in fields] if fields else frame.dtypes
         found = file_rows.faults(kinds, self.format, required, self.options)
         for each in fields if self._exact is not None else ():
-            if self._exact is not None and self._exact.judges(each.dataType):
+            if self._exact is not None and self._exact.judges(each.dataType) and each.name not in besides:
                 text = F.col(f"`{each.name}`")
                 fault = (self._exact.described(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
                 found.setdefault(each.name, []).append(fault)
