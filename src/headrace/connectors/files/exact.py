@@ -68,20 +68,24 @@ class Exact:
         """
         length = F.octet_length(text)
         if isinstance(kind, DecimalType):
-            dot = F.instr(text, ".")
             # Java's numbers take digits of all scripts.
             is_ascii = F.length(text) == length
-            form = ((dot == 0) | (length - dot <= kind.scale)) & is_ascii & ~text.contains("e") & ~text.contains("E")
+            # Spark looks ten times as long for the place of a character as for whether it is there.
+            is_short = (length <= kind.scale + 1) | ~text.substr(F.lit(1), length - kind.scale - 1).contains(".")
+            form = is_short & is_ascii & ~text.contains("e") & ~text.contains("E")
         elif isinstance(kind, DateType):
-            form = (length == 10) & _has(text, {5: "-", 8: "-"}) & text.substr(10, 1).between("0", "9")
+            form = (length == 10) & _has(text, {5: "-", 8: "-"}) & _is_digit(text, 10)
         elif isinstance(kind, TimestampType):
-            # A fraction of seven digits takes 22 characters, and after the point at most six may be digits.
-            dot = F.instr(text, ".")
-            seventh = text.substr(dot + 7, F.lit(1))
-            is_short = (length <= 21) | (dot == 0) | (length - dot <= 6)
-            form = _has_year(text) & (is_short | ~seventh.between("0", "9"))
+            # A fraction of seven digits takes 22 characters. Where the 20th is no digit, a fraction begins with it or
+            # ends before it, and its seventh digit would be the 27th.
+            seventh = (length > 26) & _is_digit(text, 27)
+            form = _has_year(text) & ((length <= 21) | ~(_is_digit(text, 20) | seventh))
+            # To look up the zone Z takes Spark as long as all the rest.
+            local = F.substring(text.cast("binary"), F.lit(1), length - 1).cast("string")
+            told = F.when(_is_utc(text, length) & (F.current_timezone() == "UTC"), local)
+            return F.when(form, F.coalesce(told, text).try_cast(kind))
         else:
-            to_the_second = _has(text, {5: "-", 8: "-", 14: ":", 17: ":"}) & text.substr(19, 1).between("0", "9")
+            to_the_second = _has(text, {5: "-", 8: "-", 14: ":", 17: ":"}) & _is_digit(text, 19)
             form = (length == 19) & to_the_second
         return F.when(form, text.try_cast(kind))
 
@@ -180,12 +184,33 @@ def _is_epoch(text: Column) -> Column:
 
 def _has_year(text: Column) -> Column:
     """Whether a text begins with a year of four digits, as far as that is told by what follows it."""
-    return F.substring(text, 5, 1) == "-"
+    return _has(text, {5: "-"})
+
+
+def _is_utc(text: Column, length: Column) -> Column:
+    """Whether a text ends with the digits of a time to the second, the millisecond or the microsecond, and a Z."""
+    milliseconds = _has(text, {20: "."}) & _are_digits(text, 21, 22, 23)
+    fraction = ((length == 24) | ((length == 27) & _are_digits(text, 24, 25, 26))) & milliseconds
+    return text.endswith("Z") & (((length == 20) & _are_digits(text, 18, 19)) | fraction)
+
+
+def _are_digits(text: Column, *places: int) -> Column:
+    return reduce(and_, [_is_digit(text, place) for place in places])
+
+
+def _is_digit(text: Column, place: int) -> Column:
+    """Whether a text has a digit at a place, counted from 1."""
+    return _byte(text, place).between(F.lit(b"0"), F.lit(b"9"))
 
 
 def _has(text: Column, characters: Mapping[int, str]) -> Column:
     """Whether a text has these characters at these places, counted from 1."""
-    return reduce(and_, [text.substr(place, 1) == character for place, character in characters.items()])
+    return reduce(and_, [_byte(text, place) == F.lit(character.encode()) for place, character in characters.items()])
+
+
+def _byte(text: Column, place: int) -> Column:
+    """The byte at a place of a text, counted from 1, empty behind its end: found five times as soon as a character."""
+    return F.substring(text.cast("binary"), place, 1)
 
 
 def _some(found: Column) -> Column:
