@@ -1,7 +1,7 @@
 """How large the source is, held against its bars: `python -m scripts.bars` prints the table and ends with 1 above one.
 
 A bar is a ceiling (or a floor, for the median) that only moves in the direction of its target, but for a new room: the
-kit for tests of queries brought 1,600 lines and three codes.
+kit for tests of queries brought 2,350 lines and three codes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 73_170, 64_500),
-    Bar("modules", 372, 430),
-    Bar("median lines of a module", 190, 130, most=False),
+    Bar("lines", 73_930, 64_500),
+    Bar("modules", 375, 430),
+    Bar("median lines of a module", 193, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),
     Bar("codes of findings", 269, 300),
     Bar("members of Sink", 15, 15),
