@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +129,23 @@ def texts(number: int) -> Iterator[str]:
         yield text
 
 
-@pytest.mark.parametrize("format_", ["json", "csv"])
-@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "DATE", "DECIMAL(10,2)", "DECIMAL(5,0)"])
+KINDS = ["TIMESTAMP", "TIMESTAMP_NTZ", "DATE", "DECIMAL(10,2)", "DECIMAL(5,0)"]
+JUDGED = [*product(["json", "csv"], KINDS, ["UTC"]), ("json", "TIMESTAMP", "Asia/Kolkata")]
+
+
+@pytest.fixture
+def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.usefixtures("in_zone")
+@pytest.mark.parametrize(("format_", "kind", "zone"), JUDGED)
 def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format_: str, kind: str
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format_: str, kind: str, zone: str
 ) -> None:
-    type_, exact = StructType.fromDDL(f"v {kind}")["v"].dataType, Exact(format_, {})
+    type_, exact = StructType.fromDDL(f"v {kind}")["v"].dataType, Exact(format_, {}, zone)
     text = F.col("text")
     judged, value, checked = exact.is_bad(text, type_), exact.value(text, type_), exact.checked("text", text, type_)
     assert checked is not None

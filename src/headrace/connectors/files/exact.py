@@ -44,12 +44,13 @@ _LAST_SECOND = 253_402_300_799
 
 
 class Exact:
-    """The conversions of one source's columns."""
+    """The conversions of one source's columns. zone: Spark's `spark.sql.session.timeZone`."""
 
-    def __init__(self, format_: str, options: Mapping[str, str]) -> None:
+    def __init__(self, format_: str, options: Mapping[str, str], zone: str) -> None:
         given = {name.lower() for name in options}
         self.format = format_
         self.kinds = {kind for kind, by in _LEFT_BY.items() if given.isdisjoint(by)}
+        self._in_utc = zone == "UTC"
 
     def as_text(self, schema: StructType) -> StructType:
         """The schema to read with: what is judged by its text is STRING."""
@@ -80,10 +81,10 @@ class Exact:
             # ends before it, and its seventh digit would be the 27th.
             seventh = (length > 26) & _is_digit(text, 27)
             form = _has_year(text) & ((length <= 21) | ~(_is_digit(text, 20) | seventh))
-            # To look up the zone Z takes Spark as long as all the rest.
-            local = F.substring(text.cast("binary"), F.lit(1), length - 1).cast("string")
-            told = F.when(_is_utc(text, length) & (F.current_timezone() == "UTC"), local)
-            return F.when(form, F.coalesce(told, text).try_cast(kind))
+            if self._in_utc:
+                # To look up the zone Z takes Spark as long as all the rest.
+                local = F.substring(text.cast("binary"), F.lit(1), length - 1).cast("string")
+                text = F.when(_ends_with_z(text, length), local).otherwise(text)
         else:
             to_the_second = _has(text, {5: "-", 8: "-", 14: ":", 17: ":"}) & _is_digit(text, 19)
             form = (length == 19) & to_the_second
@@ -187,7 +188,7 @@ def _has_year(text: Column) -> Column:
     return _has(text, {5: "-"})
 
 
-def _is_utc(text: Column, length: Column) -> Column:
+def _ends_with_z(text: Column, length: Column) -> Column:
     """Whether a text ends with the digits of a time to the second, the millisecond or the microsecond, and a Z."""
     milliseconds = _has(text, {20: "."}) & _are_digits(text, 21, 22, 23)
     fraction = ((length == 24) | ((length == 27) & _are_digits(text, 24, 25, 26))) & milliseconds

@@ -281,7 +281,8 @@ class Files(FilesOptions, Source):
         """The reader with the schema, in which what is judged by its text is text."""
         if schema is None:
             return reader
-        return reader.schema(schema if self._exact is None else self._exact.as_text(schema))
+        exact = self._exact("")
+        return reader.schema(schema if exact is None else exact.as_text(schema))
 
     def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
         """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""
@@ -292,33 +293,33 @@ class Files(FilesOptions, Source):
         """The columns that are declared NOT NULL, which Spark's readers do not heed."""
         return [] if schema is None else [field.name for field in schema.fields if not field.nullable]
 
-    @property
-    def _exact(self) -> Exact | None:
+    def _exact(self, zone: str) -> Exact | None:
+        """What judges the values of this source in a session of this time zone; None where none is judged."""
         from headrace.connectors.files.exact import Exact
 
         judged = self.format in file_options.ROW_FORMATS and self.inexact == "bad-row"
-        return Exact(self.format, self.options) if judged else None
+        return Exact(self.format, self.options, zone) if judged else None
 
     def _rules(self, frame: DataFrame, schema: StructType | None) -> tuple[Hashable, ...]:
         """All that the expressions of `_values` and `_faults` follow from."""
-        given = (self.format, self.inexact, self.schema, *sorted(self.options.items()))
+        given = (self.format, self.inexact, self.schema, *sorted(self.options.items()), _zone(frame))
         return (*given, None if schema is None else schema.json(), frame.schema.json())
 
     def _values(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
         """The columns with their declared types."""
         from pyspark.sql import functions as F
 
-        values = {name: F.col(f"`{name}`") for name in frame.columns}
-        for field_ in schema or () if self._exact is not None else ():
-            if self._exact is not None and field_.name in values:
-                values[field_.name] = self._exact.value(values[field_.name], field_.dataType)
+        values, exact = {name: F.col(f"`{name}`") for name in frame.columns}, self._exact(_zone(frame))
+        for field_ in schema or () if exact is not None else ():
+            if exact is not None and field_.name in values:
+                values[field_.name] = exact.value(values[field_.name], field_.dataType)
         return values
 
     def _checked(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
         """Of the columns whose values are refused where they are converted, by their names."""
         from pyspark.sql import functions as F
 
-        exact = self._exact
+        exact = self._exact(_zone(frame))
         if exact is None:
             return {}
         columns = {
@@ -338,17 +339,18 @@ class Files(FilesOptions, Source):
         from headrace.connectors.files import rows as file_rows
 
         required = [] if self.schema is None else self._required(cast(StructType, StructType.fromDDL(self.schema)))
-        fields = [each for each in schema or () if each.name != CORRUPT_RECORD]
+        fields, exact = [each for each in schema or () if each.name != CORRUPT_RECORD], self._exact(_zone(frame))
         kinds = [(each.name, each.dataType.simpleString()) for each in fields] if fields else frame.dtypes
         found = file_rows.faults(kinds, self.format, required, self.options)
-        for each in fields if self._exact is not None else ():
-            if self._exact is not None and self._exact.judges(each.dataType) and each.name not in besides:
+        if exact is None:
+            return found
+        for each in fields:
+            if exact.judges(each.dataType) and each.name not in besides:
                 text = F.col(f"`{each.name}`")
-                fault = (self._exact.described(each.name, text, each.dataType), self._exact.is_bad(text, each.dataType))
+                fault = (exact.described(each.name, text, each.dataType), exact.is_bad(text, each.dataType))
                 found.setdefault(each.name, []).append(fault)
-        if self._exact is not None:
-            for name, said, bad in file_rows.changed(StructType(fields), self.format, self.options):
-                found.setdefault(name, []).append((said, bad))
+        for name, said, bad in file_rows.changed(StructType(fields), self.format, self.options):
+            found.setdefault(name, []).append((said, bad))
         return found
 
     def _is_bad(self, frame: DataFrame, schema: StructType | None) -> Column:
@@ -394,3 +396,7 @@ class Files(FilesOptions, Source):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
             raise SourceError(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix)
+
+
+def _zone(frame: DataFrame) -> str:
+    return str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
