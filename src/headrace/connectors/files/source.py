@@ -310,7 +310,7 @@ class Files(FilesOptions, Source):
         from pyspark.sql import functions as F
 
         values, exact = {name: F.col(f"`{name}`") for name in frame.columns}, self._exact(_zone(frame))
-        for field_ in schema or () if exact is not None else ():
+        for field_ in schema or ():
             if exact is not None and field_.name in values:
                 values[field_.name] = exact.value(values[field_.name], field_.dataType)
         return values
@@ -322,11 +322,8 @@ class Files(FilesOptions, Source):
         exact = self._exact(_zone(frame))
         if exact is None:
             return {}
-        columns = {
-            field_.name: exact.checked(field_.name, F.col(f"`{field_.name}`"), field_.dataType)
-            for field_ in schema or ()
-            if field_.name in frame.columns
-        }
+        fields = [field_ for field_ in schema or () if field_.name in frame.columns]
+        columns = {each.name: exact.checked(each.name, F.col(f"`{each.name}`"), each.dataType) for each in fields}
         return {name: column for name, column in columns.items() if column is not None}
 
     def _faults(
