@@ -57,7 +57,10 @@ class ClusterScene:
         return driver.wait(PATIENCE_SECONDS)
 
     def executors(self) -> list[int]:
-        """The JVMs that the workers have started for applications."""
+        """The JVMs that the workers have started for applications, the oldest first.
+
+        Process ids begin anew at their limit: by those a new one, which no driver knows yet, could be the first.
+        """
         found = []
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -65,8 +68,9 @@ class ClusterScene:
                 if b"CoarseGrainedExecutorBackend" not in command:
                     continue
                 if str(self.home).encode() in (place / "environ").read_bytes():
-                    found.append(int(place.name))
-        return sorted(found)
+                    began = int((place / "stat").read_text().rpartition(")")[2].split()[19])
+                    found.append((began, int(place.name)))
+        return [number for _, number in sorted(found)]
 
     def daemon(self, name: str) -> Daemon:
         """A process of the cluster that lives."""
