@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from headrace.spark.jvm.preconditions import require_java
 Unit = Literal["s", "ms", "MB", "share", "batches", "files", "requests", "bytes", "nodes", "listeners"]
 
 RESULTS = Path(__file__).parent / "results"
+_NO_COMMIT = "none"
 
 
 class Skipped(Exception):
@@ -115,6 +117,19 @@ class Versions:
         return cls(platform.python_version(), require_java().version, version("pyspark"), version("headrace"))
 
 
+def commit() -> str:
+    """The commit that is measured, with `-dirty` where a file that Git knows is not as it says; `none` without Git."""
+    asked = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return _NO_COMMIT
+
+
+# The one that the modules of this process were loaded from.
+COMMIT = commit()
+
+
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -129,6 +144,7 @@ def write(name: str, title: str, figures: Sequence[Figure], *, quick: bool) -> P
         "title": title,
         "quick": quick,
         "versions": asdict(Versions.here()),
+        "commit": COMMIT,
         "cores": cores(),
         "figures": [figure.as_dict() for figure in figures],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import subprocess
 from collections import Counter
@@ -39,6 +40,8 @@ def test_a_kept_result_is_of_a_full_run_and_says_what_was_measured_on(result: di
     assert result["figures"]
     assert set(result["versions"]) == {"python", "java", "pyspark", "headrace"}
     assert all(result["versions"].values())
+    # Results that were measured before results said so have none.
+    assert re.fullmatch("[0-9a-f]{12}|none", result.get("commit", "none"))
 
 
 def test_each_figure_follows_from_its_runs(result: dict[str, Any]) -> None:
