@@ -49,7 +49,7 @@ class Known:
     of_files: bool = False
 
 
-_PACKAGE = str(Path(__file__).parent.parent)
+_PACKAGE = str(Path(__file__).parents[2])
 _FILE = r"(?P<file>[^\s'\"`]+?)"
 # A fault of ours that was raised below Spark, in a Python process of it or while it planned, as its message shows it.
 _OURS = re.compile(
