@@ -1,4 +1,4 @@
-"""Which sensors have gone silent: a timer for each sensor, set again by every reading."""
+"""Which sensors have gone silent: a timer for each sensor, set by its newest reading."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,19 +21,20 @@ class Watch(StatefulProcessor):
 
     def init(self, handle: Any) -> None:
         self.handle = handle
-        self.count = handle.getValueState("count", "n LONG")
+        self.known = handle.getValueState("known", "readings LONG, newest LONG")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         times = [int(row.time.timestamp() * 1000) for row in rows]
-        total = (self.count.get()[0] if self.count.exists() else 0) + len(times)
-        self.count.update((total,))
+        count, newest = self.known.get() if self.known.exists() else (0, 0)
+        count, newest = count + len(times), max(newest, *times)  # A reading may come behind a newer one.
+        self.known.update((count, newest))
         for timer in list(self.handle.listTimers()):
             self.handle.deleteTimer(timer)
-        self.handle.registerTimer(max(times) + TEN_MINUTES_MS)
-        yield Row(sensor=key[0], readings=total, status="active")
+        self.handle.registerTimer(newest + TEN_MINUTES_MS)
+        yield Row(sensor=key[0], readings=count, status="active")
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        yield Row(sensor=key[0], readings=self.count.get()[0], status="silent")
+        yield Row(sensor=key[0], readings=self.known.get()[0], status="silent")
 
     def close(self) -> None:
         pass
