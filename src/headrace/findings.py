@@ -296,6 +296,8 @@ CODES = (
     Code("HR720", "rows that a test gives or expects do not fit"),
     Code("HR721", "a test names what its query has not, or cannot be run so"),
     Code("HR722", "the query has no batch form"),
+    Code("HR723", "nothing was tested"),
+    Code("HR724", "no case can be recorded of the query"),
     Code("HR800", "a SELECT reads a broadcast or a counter"),
     Code("HR801", "a counter cannot add"),
     Code("HR802", "a counter is used where nobody counts"),

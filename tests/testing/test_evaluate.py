@@ -85,6 +85,19 @@ def test_a_source_without_rows_is_empty(spark: SparkSession) -> None:
     assert evaluate(of_example("windowed-counts"), "counts", spark=spark) == []
 
 
+def test_a_source_may_be_called_as_an_argument_is_and_a_table_is_given(spark: SparkSession, tmp_path: Path) -> None:
+    files = '{files: {path: landing, format: json, schema: "who STRING, price INT"}}'
+    (tmp_path / "headrace.yml").write_text(
+        f"name: named\nsources: {{spark: {files}, project: {files}}}\n"
+        "tables: {rates: {select: \"SELECT 'a' AS who, 2 AS rate\"}}\n"
+        "queries: {q: {select: SELECT spark.price * rate AS cost FROM spark JOIN rates USING (who),"
+        " sink: {console: {}}}}\n"
+    )
+    project = hr.load(tmp_path)
+    assert evaluate(project, "q", spark=spark, given={"spark": [("a", 5)]}) == [(10,)]
+    assert evaluate(project, "q", spark=spark, given={"spark": [("a", 5)], "rates": [("a", 3)]}) == [(15,)]
+
+
 def test_a_state_function_has_no_batch_form(spark: SparkSession) -> None:
     with pytest.raises(CheckFailed, match=r"HR722.*has no batch form"):
         evaluate(of_example("transform-with-state"), "sensors", spark=spark, readings=[("a", "12:00")])

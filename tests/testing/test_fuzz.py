@@ -167,6 +167,9 @@ SOUND = {
         "impressions": [("ad1", "12:00"), ("ad2", "12:10"), ("ad3", "18:00")],  # The second one is never clicked.
         "clicks": [("ad1", "12:30"), ("ad3", "18:20")],
     },
+    ("transform-with-state", "sensors"): {
+        "readings": [("a", "12:00"), ("b", "12:02"), ("a", "12:08"), ("a", "12:10"), ("b", "12:24"), ("c", "12:33")]
+    },
     ("windowed-counts", "counts"): {},
     ("sql-only", "revenue"): {},
 }
@@ -273,6 +276,7 @@ def mistake(events: DataFrame) -> DataFrame:
     project = of(tmp_path, failing)
     given = fuzz(project, "mistake", spark=spark, seed=1, runs=2, shrink_seconds=0, events=EVENTS)
     assert "no such price" in given.failure
+    assert f"{tmp_path}/pipeline.py:" in given.failure
     assert given.schedule is not None
     generated = fuzz(project, "mistake", spark=spark, seed=1, runs=1)
     assert "no such price" in generated.unfit

@@ -10,19 +10,20 @@ import pytest
 
 import headrace as hr
 from headrace.errors import CheckFailed, HeadraceError, ProjectError
-from headrace.testing import Crash, CrashBeforeCommit, Restart, Watermark, timeline
+from headrace.testing import Clock, Crash, CrashBeforeCommit, Pause, Refresh, Restart, Watermark, timeline
 from tests.docs.blocks import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.testing.timelines import TimelineEvent
+    from headrace.testing.events import TimelineEvent
 
 pytestmark = pytest.mark.spark
 EXAMPLES = ROOT / "examples"
 HOURS = """
 import headrace as hr
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame, Row, functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 events = hr.source.files("landing", format="json", schema="who STRING, time TIMESTAMP, price DOUBLE",
                          watermark=("time", "10 minutes"))
@@ -45,6 +46,37 @@ def pairs(events: DataFrame) -> DataFrame:
     later = events.select(F.col("who").alias("other"), F.col("time").alias("at"))
     followed = F.expr("other = who AND at > time AND at < time + INTERVAL 1 HOUR")
     return events.join(later, followed).select("who", "time", "at")
+
+class Alarm(StatefulProcessor):
+    def init(self, handle):
+        self.handle = handle
+
+    def handleInputRows(self, key, rows, timerValues):
+        self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 300_000)
+        yield from ()
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        yield Row(who=key[0], at=timerValues.getCurrentProcessingTimeInMs() // 60_000 % 1440)
+
+    def close(self):
+        pass
+
+@hr.query(sink=hr.sink.console(), mode="append")
+def alarms(events: DataFrame) -> DataFrame:
+    return events.groupBy("who").transformWithState(Alarm(), "who STRING, at LONG", "append", "ProcessingTime")
+
+@hr.table
+def rates(spark) -> DataFrame:
+    return spark.createDataFrame([("a", 1)], "who STRING, rate INT")
+
+@hr.broadcast
+def names(rates):
+    return {row.who: "declared" for row in rates.collect()}
+
+@hr.query(sink=hr.sink.console(), mode="append")
+def costs(events: DataFrame, rates: DataFrame, names) -> DataFrame:
+    named = F.udf(lambda who: names.value.get(who))
+    return events.join(rates, "who").select(named("who").alias("name"), (F.col("price") * F.col("rate")).alias("cost"))
 """
 
 
@@ -149,6 +181,43 @@ def test_a_state_function_is_run_without_a_batch_answer(spark: SparkSession) -> 
         _ = run.batch
 
 
+def test_what_a_state_function_means_as_a_batch_is_said_by_the_test(spark: SparkSession) -> None:
+    project = hr.load(EXAMPLES / "transform-with-state")
+    counted = "SELECT sensor, count({}) AS readings FROM readings GROUP BY sensor"
+    readings = [[("a", "12:00"), ("b", "12:00")], [("a", "12:14")]]
+    run = timeline(project, "sensors", spark=spark, batch=counted.format("*"), readings=readings)
+    assert run.batch == [("a", 2), ("b", 1)]
+    with pytest.raises(AssertionError, match=r"(?s)not the batch answer.*- Row\(sensor='a', readings=1\)"):
+        timeline(project, "sensors", spark=spark, batch=counted.format("DISTINCT sensor"), readings=readings)
+
+
+def test_timers_of_processing_time_go_by_the_clock_of_the_timeline(spark: SparkSession, hours: hr.Project) -> None:
+    run = timeline(hours, "alarms", spark=spark, events=[[("a", "12:00")], Clock("+4 min"), Clock("1 minute")])
+    assert run.final == [("a", 5)]
+
+
+def test_a_query_with_timers_of_processing_time_ends_without_a_clock(spark: SparkSession, hours: hr.Project) -> None:
+    run = timeline(hours, "alarms", spark=spark, events=[[("a", "12:00")], Pause()])
+    assert run.final == []
+
+
+def test_tables_change_between_batches(spark: SparkSession, hours: hr.Project) -> None:
+    batch = [("a", "12:00", 2.0)]
+    events = [batch, Refresh(rates=[("a", 3)], names={"a": "given"}), Crash(), batch, Refresh(rates=[]), batch]
+    run = timeline(hours, "costs", spark=spark, events=events)
+    assert run.final == run.batch == [("declared", 2.0), ("given", 6.0)]
+    run = timeline(hours, "costs", spark=spark, events=[Refresh(rates=[{"who": "a", "rate": "7"}]), batch])
+    assert run.final == [("declared", 14.0)]
+    with pytest.raises(ProjectError, match=r"HR721.*reads no table 'rate'"):
+        timeline(hours, "costs", spark=spark, events=[batch, Refresh(rate=[])])
+
+
+def test_a_query_that_reads_the_table_of_another_one(spark: SparkSession) -> None:
+    kept = [[("roof", 31), ("roof", 30)], [("cellar", 40)]]
+    run = timeline(hr.load(EXAMPLES / "streaming-tables"), "high", spark=spark, kept=kept)
+    assert run.final == run.batch == [("cellar", 40), ("roof", 31)]
+
+
 def test_lines_that_break_the_schema_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     files = '{path: landing, format: json, schema: "who STRING, price INT", on_bad_row: quarantine}'
     (tmp_path / "headrace.yml").write_text(
@@ -186,8 +255,9 @@ def test_a_query_that_fails_says_why(spark: SparkSession, hours: hr.Project) -> 
         ([Crash(), [("a", "12:00")]], "stands before the first batch"),
         ([[], Crash()], "cannot crash in a batch without rows"),
         ([], "has no batch"),
+        ([[("a", "12:00")], Clock("soon")], "'soon' is not a length of time"),
     ],
-    ids=["first", "empty", "none"],
+    ids=["first", "empty", "none", "clock"],
 )
 def test_a_timeline_that_cannot_be_run_is_refused(
     spark: SparkSession, hours: hr.Project, events: list[object], message: str

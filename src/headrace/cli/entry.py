@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -129,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str], *, as_json: bool) -> int:
     try:
-        code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False)
+        colour = False if os.environ.get("NO_COLOR") else None
+        code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False, color=colour)
     except HeadraceError as error:
         say_error(error.findings, exit_code=error.exit_code, as_json=as_json)
         return error.exit_code

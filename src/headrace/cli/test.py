@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +15,17 @@ from xml.etree import ElementTree
 import click
 
 from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import counted, say_json, say_table
+from headrace.cli.output import counted, say_error, say_json, say_table
+from headrace.errors import Finding, HeadraceError, ProjectError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from headrace.testing.cases import CaseResult
     from headrace.testing.rows import ResultRow, RowDifference
+
+_LOOK_SECONDS = 0.5
+_MOST_KEYS, _MOST_INPUTS = 20, 10
 
 
 @click.command()
@@ -28,27 +34,53 @@ if TYPE_CHECKING:
 @click.option("--fuzz", "runs", type=click.IntRange(1), metavar="N", help="Run each query over its rows N times more.")
 @click.option("--seed", type=int, help="Repeat what --fuzz drew with this number.")
 @click.option("--seconds", type=float, default=60.0, show_default=True, help="Begin no run of a query after these.")
+@click.option("--watch", is_flag=True, help="Run again each time that a file of the project changes.")
+@click.option(
+    "--record", metavar="QUERY", help="Write a case of what a query has read lately, in place of running any."
+)
+@click.option("--batches", type=click.IntRange(1), default=5, show_default=True, help="How many batches to record.")
+@click.option("--mask", metavar="COLUMN,...", default="", help="Columns of which other values are recorded.")
 @reads_project
-def test(
-    queries: tuple[str, ...],
+def test(options: ProjectOptions, *, watch: bool, record: str | None, batches: int, mask: str, **asked: Any) -> int:
+    """Run the cases of tests/*.yml; 1 when a result is not as expected, or nothing was tested.
+
+    Sources and sinks are replaced: no database and no broker is needed. With --json each case is a line. With --fuzz
+    the rows of the cases, or generated ones, come in random batches and orders, with crashes and restarts, and what
+    comes out must not change. With --record the rows of a query's newest batches become a case, with what the query
+    makes of them alone; --mask replaces values, equal ones by equal ones.
+    """
+    if record is not None:
+        from headrace.testing.recording import record as record_case
+
+        project, query = options.with_query(record)
+        file = record_case(project, query, batches=batches, mask=[name for name in mask.split(",") if name])
+        click.echo(f"recorded: {file}") if not options.as_json else say_json({"file": str(file)})
+        return 0
+    # Where Hypothesis keeps what it learns, which would be below the working directory.
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(tempfile.gettempdir()) / "headrace-hypothesis"))
+    if not watch:
+        return _tested(options, **asked)
+    for _ in changes(options.directory):
+        try:
+            _tested(options, **asked)
+        except HeadraceError as error:
+            say_error(error.findings, exit_code=error.exit_code, as_json=options.as_json)
+        click.echo("watching for changes; Ctrl-C ends", err=True)
+    return 0
+
+
+def _tested(
+    options: ProjectOptions,
+    queries: Sequence[str],
     junit: Path | None,
     runs: int | None,
     seed: int | None,
     seconds: float,
-    options: ProjectOptions,
 ) -> int:
-    """Run the cases of tests/*.yml; 1 when a result is not as expected.
-
-    Sources and sinks are replaced: no database and no broker is needed. With --json each case is a line. With --fuzz
-    the rows of the cases, or generated ones, come in random batches and orders, with crashes and restarts, and what
-    comes out must not change.
-    """
     from headrace.testing.cases import fuzz_cases, run_cases
 
     project = options.project(may_lack_variables=True)
     names = chosen(project, queries) if queries else ()
-    # Where Hypothesis keeps what it learns, which would be below the working directory.
-    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(tempfile.gettempdir()) / "headrace-hypothesis"))
     fuzzed = fuzz_cases(project, names, runs=runs, seed=seed, seconds=seconds) if runs else ()
     results = []
     for result in chain(run_cases(project, names), fuzzed):
@@ -56,10 +88,38 @@ def test(
         _say(result, as_json=options.as_json)
     if junit is not None:
         junit.write_bytes(_junit(project.name, results))
+    untested = sorted(set(names) - {result.case.query for result in results})
+    if untested or not results:
+        what = f"no case of {', '.join(untested) or 'any query'} in tests/*.yml"
+        fix = "write one, as docs/tutorial/test-a-query.md shows, or record one: headrace test --record QUERY"
+        raise ProjectError(Finding(code="HR723", what=f"nothing was tested: {what}", fix=fix))
     failed = sum(not result.passed for result in results)
     if not options.as_json:
-        click.echo(f"{counted(len(results), 'case')}, {failed} failed" if results else "no case in tests/*.yml")
-    return 1 if failed or not results else 0
+        click.echo(f"{counted(len(results), 'case')}, {failed} failed")
+    return 1 if failed else 0
+
+
+def changes(root: Path) -> Iterator[None]:
+    """Once, and then each time that a file of the project has changed."""
+    before: dict[str, int] = {}
+    while True:
+        now = dict(_written(root))
+        if now != before:
+            before = now
+            yield
+        else:
+            time.sleep(_LOOK_SECONDS)
+
+
+def _written(root: Path) -> Iterator[tuple[str, int]]:
+    """When each file was written that a test may depend on: code, SQL and YAML, and all files of `tests`."""
+    for folder, inner, files in os.walk(root):
+        inner[:] = [name for name in inner if not name.startswith((".", "__pycache__"))]
+        of_tests = "tests" in Path(folder).relative_to(root).parts
+        for name in files:
+            if of_tests or name.endswith((".py", ".sql", ".yml", ".yaml")):
+                with suppress(OSError):
+                    yield os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mtime_ns
 
 
 def _say(result: CaseResult, *, as_json: bool) -> None:
@@ -74,6 +134,8 @@ def _say(result: CaseResult, *, as_json: bool) -> None:
         click.echo(f"  {result.error}")
     if result.differences:
         say_table(_table("rows of the result", result.differences, result.key))
+        for each in result.differences[:_MOST_KEYS]:
+            _say_inputs(each)
     if result.late:
         say_table(_table("late rows", result.late, ()))
     return None
@@ -83,6 +145,7 @@ def _table(title: str, differing: Sequence[RowDifference], key: Sequence[str]) -
     """The rows that differ, by key; of a row that is there with other values only those."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"{title} that differ", box=box.SIMPLE_HEAD)
     for column in ("row", "key", "expected", "is"):
@@ -90,8 +153,19 @@ def _table(title: str, differing: Sequence[RowDifference], key: Sequence[str]) -
     for each in differing:
         kind = "missing" if each.actual is None else "unexpected" if each.expected is None else "different"
         expected, actual = each.sides(key)
-        table.add_row(kind, _text(each.identity(key)), _text(expected), _text(actual))
+        shown = (Text(_text(expected), style="green"), Text(_text(actual), style="red"))
+        table.add_row(kind, _text(each.identity(key)), *shown)
     return table
+
+
+def _say_inputs(each: RowDifference) -> None:
+    for source, (shared, rows) in each.inputs.items():
+        head = f"{'rows' if rows else 'no row'} of '{source}' with {_text(dict(shared))}"
+        click.echo(f"  {click.style(head, bold=True)}")
+        for row in rows[:_MOST_INPUTS]:
+            click.echo(f"    {row!r}")
+        if len(rows) > _MOST_INPUTS:
+            click.echo(f"    and {len(rows) - _MOST_INPUTS:,} more")
 
 
 def _text(values: dict[str, Any] | None) -> str:
@@ -104,7 +178,14 @@ def _plain(differing: Sequence[RowDifference]) -> list[dict[str, Any]]:
     def values(row: ResultRow | None) -> dict[str, Any] | None:
         return None if row is None else dict(zip(columns_of(row), row, strict=True))
 
-    return [{"expected": values(each.expected), "actual": values(each.actual)} for each in differing]
+    return [
+        {
+            "expected": values(each.expected),
+            "actual": values(each.actual),
+            "inputs": {name: [values(row) for row in found.rows] for name, found in each.inputs.items()},
+        }
+        for each in differing
+    ]
 
 
 def _junit(project: str, results: Sequence[CaseResult]) -> bytes:

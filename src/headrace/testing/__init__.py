@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.testing.batch_answer import evaluate
+    from headrace.testing.events import Clock, Crash, CrashBeforeCommit, Pause, Refresh, Restart, Watermark
     from headrace.testing.fuzzing import FuzzResult, fuzz, fuzzed
     from headrace.testing.rows import ResultRow, ResultRows
-    from headrace.testing.timelines import Crash, CrashBeforeCommit, Restart, TimelineRun, Watermark, timeline
+    from headrace.testing.timelines import TimelineRun, timeline
 
 __all__ = [
+    "Clock",
     "Crash",
     "CrashBeforeCommit",
     "FuzzResult",
+    "Pause",
+    "Refresh",
     "Restart",
     "ResultRow",
     "ResultRows",
@@ -24,7 +28,7 @@ __all__ = [
     "timeline",
 ]
 
-_MODULES = tuple(f"headrace.testing.{name}" for name in ("rows", "batch_answer", "timelines", "fuzzing"))
+_MODULES = tuple(f"headrace.testing.{name}" for name in ("rows", "batch_answer", "events", "timelines", "fuzzing"))
 
 
 def __getattr__(name: str) -> Any:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.build.plan_builder import registered_tables
 from headrace.checkpoint import BatchWatermarks
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckFailed, Finding
-from headrace.model import Project, Query
+from headrace.errors import CheckFailed, Finding, ProjectError
+from headrace.load.sql import transform as sql_transform
+from headrace.model import Project, PythonTransform, Query, Transform
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied, borrowed, modifiable
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
+from headrace.testing.given_tables import GivenTables
 from headrace.testing.rows import ResultRows, collected
 from headrace.testing.spark_session import shared_session
 from headrace.verify.answer import BatchAnswer, Prefix, answer
@@ -32,20 +35,32 @@ _NEVER_MS, _AT_LAST_MS = -62_135_596_800_000, 253_402_300_799_000
 _FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
-def evaluate(project: Project, query: str, *, spark: SparkSession | None = None, **inputs: GivenRows) -> ResultRows:
-    """The rows of `query` over `inputs`, given by the names of its sources: the batch query, all groups closed.
+def evaluate(
+    project: Project,
+    query: str,
+    *,
+    spark: SparkSession | None = None,
+    given: Mapping[str, GivenRows] | None = None,
+    **inputs: GivenRows,
+) -> ResultRows:
+    """The rows of `query` over inputs, given by the names of its sources (or in `given`): the batch query, all groups
+    closed.
 
     Rows are dicts, tuples in the order of the columns, a pandas.DataFrame or the path of a file (JSON lines, .csv with
     a header, .parquet); columns that are missing are NULL, and a source without rows is empty. Nothing is read from the
-    real sources; tables are computed. Raises ProjectError for rows that do not fit, and CheckFailed for a query that
-    has no batch form, as one with a state function: run it by `timeline`.
+    real sources; tables are computed, but for those that are given. Raises ProjectError for rows that do not fit, and
+    CheckFailed for a query that has no batch form, as one with a state function: run it by `timeline`.
     """
     declared = project.query(query)
+    rows_of = {**(given or {}), **inputs}
+    inputs = {name: rows for name, rows in rows_of.items() if name not in project.tables}
     with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
         made = inlets(project, declared, {name: [rows] for name, rows in inputs.items()}, session, Path(home))
         for name, rows in inputs.items():
             made[name].put(0, rows, project.root)
-        stand_in = standing_in(project, made)
+        tables = GivenTables(project, declared, session, rows_of.keys() - inputs.keys())
+        tables.give(rows_of)
+        stand_in = standing_in(tables.project, made)
         prefix = Prefix(
             through=0,
             sources={name: _whole(inlet) for name, inlet in made.items()},
@@ -81,11 +96,25 @@ def key_of(query: Query) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key or ())
 
 
+def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) -> Transform:
+    """What a query means as a batch, as a test says it: a function of its inputs, or a SELECT. Raises ProjectError."""
+    if callable(batch):
+        names = tuple(inspect.signature(batch).parameters)
+        inputs = tuple(name for name in names if name != "spark")
+        return PythonTransform(function=batch, inputs=inputs, wants_spark="spark" in names, where=query.where)
+    transform, findings = sql_transform(batch, query.where, project.inputs())
+    if transform is None:
+        raise ProjectError(findings)
+    return transform
+
+
 def require_batch_form(query: Query, found: BatchAnswer) -> None:
     """Raise CheckFailed for a query whose answer a batch cannot give."""
     if found.by_function:
         what = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
-        fix = "run it over batches (headrace.testing.timeline) and look at what comes out"
+        fix = (
+            "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: SELECT ..."
+        )
         raise CheckFailed(Finding(code="HR722", what=what, fix=fix, where=query.where))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +13,28 @@ import yaml
 
 from headrace.errors import Finding, HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
 from headrace.model import Project
-from headrace.testing.batch_answer import evaluate
+from headrace.testing.batch_answer import evaluate, reading
+from headrace.testing.events import (
+    Clock,
+    Crash,
+    CrashBeforeCommit,
+    Item,
+    Pause,
+    Refresh,
+    Restart,
+    TimelineEvent,
+    Watermark,
+)
 from headrace.testing.fuzzing import fuzz
+from headrace.testing.given import inlets
 from headrace.testing.rows import ResultRows, RowDifference, columns_of, differences
-from headrace.testing.timelines import Crash, CrashBeforeCommit, Item, Restart, TimelineEvent, Watermark, timeline
+from headrace.testing.timelines import timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEYS = ("name", "query", "given", "batches", "expect", "expect_late", "key", "batch")
-_EVENTS = {"crash": Crash, "crash_before_commit": CrashBeforeCommit, "restart": Restart}
+_EVENTS = {"crash": Crash, "crash_before_commit": CrashBeforeCommit, "restart": Restart, "pause": Pause}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +43,7 @@ class TestCase:
 
     given: the rows of each source, answered as a batch. batches: what comes one after the other: the rows of each
     source, or an event. expect, expect_late: the rows of the result, and those dropped as late; None: not looked at.
+    batch: whether the result must be the batch answer, or a SELECT that says what that is.
     """
 
     __test__ = False  # To pytest it would look like a class of tests.
@@ -40,7 +54,7 @@ class TestCase:
     expect: Sequence[Any] | None = None
     expect_late: Sequence[Any] | None = None
     key: Sequence[str] = ()
-    batch: bool = True
+    batch: bool | str = True
     where: Where
 
 
@@ -96,12 +110,14 @@ def fuzz_cases(
 ) -> Iterator[CaseResult]:
     """How `fuzz` went for each query, or for all, over the rows of each of its cases, or over generated ones."""
     for query in queries or project.queries:
-        inputs = [(_rows(case), case.key) for case in cases(project, [query])] or [({}, ())]
-        for rows, key in inputs:
+        known = cases(project, [query]) or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
+        for each in known:
             begun, name = time.monotonic(), "fuzz"
             try:
-                share = seconds / len(inputs)
-                result = fuzz(project, query, runs=runs, seed=seed, seconds=share, key=key, given=rows)
+                share, batch = seconds / len(known), each.batch if isinstance(each.batch, str) else None
+                result = fuzz(
+                    project, query, runs=runs, seed=seed, seconds=share, key=each.key, batch=batch, given=_rows(each)
+                )
                 compared = "" if result.compared else ", which were not compared"
                 unfit = (
                     f"; it needs a case, for generated rows fail: {first_line(result.unfit)}" if result.unfit else ""
@@ -128,13 +144,30 @@ def _run(
     project: Project, case: TestCase, spark: SparkSession | None
 ) -> tuple[list[RowDifference], list[RowDifference], tuple[str, ...]]:
     if case.batches is None:
-        rows = evaluate(project, case.query, spark=spark, **case.given)
-        return differences(case.expect or (), rows), [], rows.key
+        rows = evaluate(project, case.query, spark=spark, given=case.given)
+        return _with_inputs(project, case, spark, differences(case.expect or (), rows), rows.key), [], rows.key
     given = _inputs(case)
     run = timeline(project, case.query, spark=spark, key=case.key, batch=case.batch, given=given)
     differing = [] if case.expect is None else differences(case.expect, run.final)
     late = [] if case.expect_late is None else _late(case.expect_late, run.late, run.late_schema)
-    return differing, late, run.final.key
+    return _with_inputs(project, case, spark, differing, run.final.key), late, run.final.key
+
+
+def _with_inputs(
+    project: Project, case: TestCase, spark: SparkSession | None, found: list[RowDifference], key: Sequence[str]
+) -> list[RowDifference]:
+    if not (found and key):
+        return found
+    given = {name: rows for name, rows in _rows(case).items() if name not in project.tables}
+    with reading(project, spark) as session, tempfile.TemporaryDirectory(prefix="headrace-") as home:
+        batches = {name: [rows] for name, rows in given.items()}
+        made = inlets(project, project.query(case.query), batches, session, Path(home))
+    rows_of = {
+        name: ResultRows([[*row.values()] for row in inlet.plain_rows(given.get(name), project.root)], inlet.schema)
+        for name, inlet in made.items()
+        if not inlet.raw
+    }
+    return [each.with_inputs(rows_of, key) for each in found]
 
 
 def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[RowDifference]:
@@ -144,24 +177,36 @@ def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[Row
 
 def _inputs(case: TestCase) -> dict[str, list[Item]]:
     """What `timeline` takes: for each source as many batches as there are, and each event behind its batch."""
-    sources = list(dict.fromkeys(name for step in case.batches or () if isinstance(step, dict) for name in step))
-    sources = [name for name in sources if name != "watermark"]
+    steps = [(step, list(_events(step))) for step in case.batches or ()]
+    sources = list(
+        dict.fromkeys(name for step, events in steps if isinstance(step, dict) and not events for name in step)
+    )
     inputs: dict[str, list[Item]] = {name: [] for name in sources}
-    for step in case.batches or ():
-        event: TimelineEvent | None = None
-        if isinstance(step, str) and step in _EVENTS and sources:
-            inputs[sources[0]].append(_EVENTS[step]())
-        elif isinstance(step, dict) and list(step) == ["watermark"] and isinstance(step["watermark"], dict):
-            for name, at in step["watermark"].items():
-                event = Watermark(at)
-                inputs.setdefault(name, []).append(event)
-        elif isinstance(step, dict):
+    for step, events in steps:
+        for name, event in events:
+            inputs.setdefault(name or next(iter(inputs), ""), []).append(event)
+        if isinstance(step, dict) and not events:
             for name in sources:
                 inputs[name].append(step.get(name))
-        else:
-            fix = f"write rows by their source, {{watermark: {{SOURCE: TIME}}}}, or {', '.join(_EVENTS)}"
+        elif not events:
+            known = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
+            fix = f"write rows by their source, or {known}"
             raise _wrong(case.where, f"case '{case.name}': {step!r} is no batch and no event", fix)
     return inputs
+
+
+def _events(step: Any) -> Iterator[tuple[str, TimelineEvent]]:
+    """The events that a step is, each with its source where it has one; none for rows."""
+    if isinstance(step, str) and step in _EVENTS:
+        yield "", _EVENTS[step]()
+    elif isinstance(step, dict) and len(step) == 1:
+        [(word, told)] = step.items()
+        if word == "clock" and isinstance(told, str):
+            yield "", Clock(told)
+        elif word == "refresh" and isinstance(told, dict):
+            yield "", Refresh(**told)
+        elif word == "watermark" and isinstance(told, dict):
+            yield from ((name, Watermark(at)) for name, at in told.items())
 
 
 def _of_file(project: Project, file: Path) -> Iterator[TestCase]:
@@ -194,7 +239,8 @@ def _case(project: Project, entry: dict[str, Any], where: Where) -> TestCase:
         if not isinstance(entry.get(key, kind()), kind):
             shape = "a mapping from sources to rows" if kind is dict else "a list"
             raise _wrong(where, f"case '{name}': `{key}` is no {kind.__name__}", f"write {shape}")
-    batch = str(entry.get("batch", "true")).lower() != "false"
+    word = str(entry.get("batch", "true"))
+    batch = {"true": True, "false": False}.get(word.lower(), word)
     return TestCase(**cast("dict[str, Any]", {**entry, "name": name, "batch": batch, "where": where}))
 
 

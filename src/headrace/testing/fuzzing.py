@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.errors import CheckFailed, HeadraceError, imported
 from headrace.model import Project
 from headrace.testing.batch_answer import reading
+from headrace.testing.events import Refresh
 from headrace.testing.given import GivenRows, Inlet, inlets
 from headrace.testing.rows import ResultRows, described, differences
 from headrace.testing.schedules import Reorder, Row, Schedule, schedules
@@ -72,6 +73,7 @@ def fuzz(
     spark: SparkSession | None = None,
     key: Sequence[str] = (),
     compare: bool | None = None,
+    batch: str | Callable[..., Any] | None = None,
     sink: Callable[[], Iterable[Any]] | None = None,
     reset: Callable[[], None] | None = None,
     check: Callable[[TimelineRun], None] | None = None,
@@ -88,24 +90,25 @@ def fuzz(
 
     runs, seconds: how many runs, and the time after which none begins; `shrink_seconds`: for making a failure small.
     seed: repeats what was drawn. compare: results of one batch and of several are compared where there is no batch
-    answer; by itself only in complete mode and where a key tells which rows replace which. sink: the real sink is kept,
-    and what it holds is what this function gives; `reset` empties it before each run. check: looks at each run, and
-    raises AssertionError.
+    answer; by itself only in complete mode and where a key tells which rows replace which. batch: what a query with a
+    state function means as a batch, as of `timeline`. sink: the real sink is kept, and what it holds is what this
+    function gives; `reset` empties it before each run. check: looks at each run, and raises AssertionError.
 
     Raises ProjectError for rows that do not fit, PlatformError where Hypothesis is not installed.
     """
     begun = time.monotonic()
     seed = SystemRandom().randrange(10**6) if seed is None else seed
-    inputs = {**(given or {}), **inputs}
+    rows_of = {**(given or {}), **inputs}
+    tables = {name: rows_of.pop(name) for name in project.tables if name in rows_of}
     trials = _Trials(
-        project, query, spark or shared_session(), tuple(key), compare, sink, reset, check, discards=not inputs
+        project, query, spark or shared_session(), tuple(key), compare, batch, sink, reset, check, tables, not rows_of
     )
-    made = _inlets(project, query, trials.spark, inputs)
+    made = _inlets(project, query, trials.spark, rows_of)
     rows: dict[str, list[Row]] = {
         name: list(held)
         if made[name].raw
         else [tuple(row.values()) for row in made[name].plain_rows(held, project.root)]
-        for name, held in inputs.items()
+        for name, held in rows_of.items()
     }
     failing: tuple[Schedule, _Mistake] | None = None
     tried, reason = 0, ""
@@ -172,9 +175,11 @@ class _Trials:
     spark: SparkSession
     key: tuple[str, ...]
     compare: bool | None
+    batch: str | Callable[..., Any] | None
     sink: Callable[[], Iterable[Any]] | None
     reset: Callable[[], None] | None
     check: Callable[[TimelineRun], None] | None
+    tables: Mapping[str, Any]
     discards: bool
     by_batch: bool = True
     compares: bool = True
@@ -215,9 +220,9 @@ class _Trials:
                 self.query,
                 spark=self.spark,
                 key=self.key,
-                batch=False,
+                batch=self.batch or False,
                 sink=self.sink or False,
-                given=schedule.inputs(),
+                given={name: [Refresh(**self.tables), *items] for name, items in schedule.inputs().items()},
             )
             if self.check is not None:
                 self.check(run)

@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from headrace.build.plan_builder import registered_tables
 from headrace.connectors.files.source import NO_AGE_LIMIT, Files
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding, ProjectError, nearest
-from headrace.model import NamedSource, Project, Query, SqlTransform, View
+from headrace.model import NamedSource, Project, Query, SqlTransform, Table, View
 from headrace.spark.stream.broadcasts import send_by_value
 from headrace.storage.durable import move
 from headrace.testing.values import json_value, plain_value
@@ -129,30 +130,35 @@ class Inlet:
 
     def plain_rows(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
         """Each row as Python has it, by all columns. Raises ProjectError as `records`."""
-        for row in _rows(rows, root, self.source):
-            record = self._record(row)
-            values = {}
-            for field in self.schema:
-                try:
-                    values[field.name] = plain_value(record.get(field.name), field.dataType)
-                except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-                    what = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
-                    raise _unfit(self.source, what, f"correct the row {row!r}") from error
-            yield values
+        return typed_rows(rows, self.schema, root, self.source)
 
-    def _record(self, row: Any) -> Mapping[str, Any]:
-        names = self.schema.names
-        if isinstance(row, Mapping):
-            unknown = next((name for name in row if name not in names), None)
-            if unknown is not None:
-                raise _unfit(self.source, f"it has no column '{unknown}'", nearest(str(unknown), names))
-            return row
-        if isinstance(row, str) or not isinstance(row, Sequence):
-            row = (row,)
-        if len(row) > len(names):
-            what = f"the row {row!r} has {len(row)} values for {len(names)} columns"
-            raise _unfit(self.source, what, f"give values for ({', '.join(names)}), or a dict")
-        return dict(zip(names, row, strict=False))
+
+def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource | Table) -> Iterator[dict[str, Any]]:
+    """Each row as Python has it, by all columns. Raises ProjectError for a row that does not fit."""
+    for row in _rows(rows, root, of):
+        record = _record(row, schema.names, of)
+        values = {}
+        for field in schema:
+            try:
+                values[field.name] = plain_value(record.get(field.name), field.dataType)
+            except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+                what = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
+                raise _unfit(of, what, f"correct the row {row!r}") from error
+        yield values
+
+
+def _record(row: Any, names: Sequence[str], of: NamedSource | Table) -> Mapping[str, Any]:
+    if isinstance(row, Mapping):
+        unknown = next((name for name in row if name not in names), None)
+        if unknown is not None:
+            raise _unfit(of, f"it has no column '{unknown}'", nearest(str(unknown), names))
+        return row
+    if isinstance(row, str) or not isinstance(row, Sequence):
+        row = (row,)
+    if len(row) > len(names):
+        what = f"the row {row!r} has {len(row)} values for {len(names)} columns"
+        raise _unfit(of, what, f"give values for ({', '.join(names)}), or a dict")
+    return dict(zip(names, row, strict=False))
 
 
 def inlets(
@@ -175,17 +181,18 @@ def inlets(
             raise ProjectError(Finding(code="HR721", what=what, fix=nearest(name, sources), where=query.where))
     send_by_value(project.modules)  # A source of the project's own is asked for its columns in a process of Python.
     made = {}
-    for name, source in sources.items():
-        given = [rows for rows in batches.get(name, ()) if rows is not None]
-        directory = home / "sources" / name
-        directory.mkdir(parents=True)
-        made[name] = Inlet(
-            source=source,
-            schema=schema_of(source, spark),
-            directory=directory,
-            raw=is_raw(source, given),
-            marked=name in marked,
-        )
+    with registered_tables(project, query, spark):
+        for name, source in sources.items():
+            given = [rows for rows in batches.get(name, ()) if rows is not None]
+            directory = home / "sources" / name
+            directory.mkdir(parents=True)
+            made[name] = Inlet(
+                source=source,
+                schema=schema_of(source, spark),
+                directory=directory,
+                raw=is_raw(source, given),
+                marked=name in marked,
+            )
     return made
 
 
@@ -222,17 +229,17 @@ def is_raw(source: NamedSource, batches: Sequence[GivenRows]) -> bool:
     return bool(rows) and all(isinstance(row, str) for row in rows)
 
 
-def _rows(rows: GivenRows, root: Path, source: NamedSource) -> Iterable[Any]:
+def _rows(rows: GivenRows, root: Path, of: NamedSource | Table) -> Iterable[Any]:
     if rows is None:
         return ()
     if isinstance(rows, str | os.PathLike):
-        return _read(root / rows, source)
+        return _read(root / rows, of)
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
         return cast("list[dict[str, Any]]", rows.to_dict("records"))
     return cast("Iterable[Any]", rows)
 
 
-def _read(file: Path, source: NamedSource) -> list[dict[str, Any]]:
+def _read(file: Path, of: NamedSource | Table) -> list[dict[str, Any]]:
     try:
         if file.suffix == ".parquet":
             import pyarrow.parquet
@@ -245,8 +252,9 @@ def _read(file: Path, source: NamedSource) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         what = f"its rows cannot be read from '{file}': {error}"
-        raise _unfit(source, what, "give a file of JSON lines, a .csv with a header or a .parquet") from error
+        raise _unfit(of, what, "give a file of JSON lines, a .csv with a header or a .parquet") from error
 
 
-def _unfit(source: NamedSource, what: str, fix: str) -> ProjectError:
-    return ProjectError(Finding(code="HR720", what=f"source '{source.name}': {what}", fix=fix, where=source.where))
+def _unfit(of: NamedSource | Table, what: str, fix: str) -> ProjectError:
+    word = of.word if isinstance(of, Table) else "source"
+    return ProjectError(Finding(code="HR720", what=f"{word} '{of.name}': {what}", fix=fix, where=of.where))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from headrace.errors import Finding, ProjectError, nearest
 from headrace.testing.values import plain_value
@@ -144,12 +144,33 @@ class ResultRows(Collection[ResultRow]):
         return ResultRows(rows, _shape(self._types, columns), [name for name in self.key if name in columns])
 
 
+class InputRows(NamedTuple):
+    """The rows of a source that have the same values as a row of the result in the columns of the same names."""
+
+    shared: Mapping[str, Any]
+    rows: Sequence[ResultRow]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowDifference:
-    """A row that is not as expected. expected: None for a row that is one too many; actual: None for a missing one."""
+    """A row that is not as expected. expected: None for a row that is one too many; actual: None for a missing one.
+
+    inputs: the rows behind it, by the source's name.
+    """
 
     expected: ResultRow | None
     actual: ResultRow | None
+    inputs: Mapping[str, InputRows] = field(default_factory=dict)
+
+    def with_inputs(self, given: Mapping[str, ResultRows], key: Sequence[str]) -> RowDifference:
+        """The same with the rows that are behind it; of a source with none of the key's columns nothing is known."""
+        identity, inputs = self.identity(key), {}
+        for name, rows in given.items():
+            shared = {column: value for column, value in identity.items() if column in rows.columns}
+            if shared:
+                alike = [row for row in rows if all(same(row[at], value) for at, value in shared.items())]
+                inputs[name] = InputRows(shared, alike)
+        return replace(self, inputs=inputs)
 
     def identity(self, key: Sequence[str]) -> dict[str, Any]:
         """The values of the key, or none."""

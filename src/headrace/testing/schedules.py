@@ -10,15 +10,15 @@ from decimal import Decimal
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from headrace.testing.timelines import Crash, CrashBeforeCommit, Restart, TimelineEvent
+from headrace.testing.events import Crash, CrashBeforeCommit, Restart, TimelineEvent
 from headrace.testing.values import json_value
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
+    from headrace.testing.events import Item
     from headrace.testing.given import Inlet
     from headrace.testing.rows import ResultRows
-    from headrace.testing.timelines import Item
 
 # The values of all columns in their order, or a line of a file.
 Row: TypeAlias = "tuple[Any, ...] | str"
@@ -138,19 +138,24 @@ class Schedule:
         rows = [f"        {_literal(tuple(row))}," for row in expected]
         return "\n".join([*lines, "        batch=False,", "    )", "    assert run.final == [", *rows, "    ]"])
 
-    def as_yaml(self, query: str, key: Sequence[str], expected: ResultRows | None) -> str:
-        """An entry for the list `tests` of a file tests/*.yml."""
+    def as_yaml(
+        self, query: str, key: Sequence[str], expected: ResultRows | None, *, name: str = "", batch: bool = False
+    ) -> str:
+        """An entry for the list `tests` of a file tests/*.yml; batch: whether the batch answer is `expected` too."""
         words = {type(event): word for word, event in _EVENTS.items()}
-        lines = [f"  - name: {query} over these batches", f"    query: {query}"]
+        lines = [f"  - name: {json.dumps(name) if name else f'{query} over these batches'}", f"    query: {query}"]
         lines += [f"    key: {json.dumps(list(key))}", "    batches:"] if key else ["    batches:"]
         for step in self.steps:
-            rows = {name: [_plain(placed.row) for placed in held] for name, held in step.rows.items() if held}
-            body = json.dumps(rows, ensure_ascii=False)
-            lines.append(f"      - {body[1:-1]}" if len(rows) == 1 else f"      - {body}")
+            rows = {name: [_json(placed.row) for placed in held] for name, held in step.rows.items() if held}
+            for at, (source, held) in enumerate(rows.items()):
+                begin = f"      {' ' if at else '-'} {json.dumps(source)}:"
+                line = f"{begin} [{', '.join(held)}]"
+                lines += [line] if len(line) <= _WIDTH else [begin, *(f"          - {row}" for row in held)]
             lines += [f"      - {words[type(step.event)]}"] if step.event is not None else []
         if expected is not None:
-            lines += ["    batch: false", "    expect:" if len(expected) else "    expect: []"]
-            lines += [f"      - {json.dumps(_plain(tuple(row)), ensure_ascii=False)}" for row in expected]
+            lines += [] if batch else ["    batch: false"]
+            lines += ["    expect:" if len(expected) else "    expect: []"]
+            lines += [f"      - {_json(tuple(row))}" for row in expected]
         else:
             lines.append("    expect_late: []")
         return "\n".join(lines)
@@ -232,5 +237,5 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _plain(row: Row) -> Any:
-    return row if isinstance(row, str) else [json_value(value) for value in row]
+def _json(row: Row) -> str:
+    return json.dumps(row if isinstance(row, str) else [json_value(value) for value in row], ensure_ascii=False)

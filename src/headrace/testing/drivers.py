@@ -1,0 +1,268 @@
+"""The drivers of a timeline: they start its query, let batches in, and die where they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.logs import Part, replace_file
+from headrace.contract import Boundary, readable_back
+from headrace.errors import Finding, ProjectError
+from headrace.model import Default, Project, Query, Target
+from headrace.queries.layout import QueryLayout, layout_of
+from headrace.run.query_run import Request, Running
+from headrace.run.start import bring_up
+from headrace.testing.batch_answer import key_of, reading
+from headrace.testing.events import (
+    Clock,
+    Crash,
+    CrashBeforeCommit,
+    Pause,
+    Refresh,
+    RestartEvent,
+    TimelineStep,
+    WatermarkEvent,
+)
+from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
+from headrace.testing.given_tables import GivenTables
+from headrace.testing.kept import Kept
+from headrace.testing.rows import ResultRows, collected, held_rows
+from headrace.testing.values import moment
+from headrace.verify.proof import sink_context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class _Died(Exception):
+    """The end of a driver."""
+
+
+# As an event says; since the batch has nothing new; since the batch has another time than the timeline.
+_Death: TypeAlias = Literal["as told", "idle", "by the clock"]
+# 2024-01-01, as times without a day are of.
+_CLOCK_BEGINS = 1_704_067_200_000
+
+
+class Driver:
+    """Starts the query, lets batches in one after the other, and dies where it is told to."""
+
+    def __init__(
+        self,
+        project: Project,
+        query: Query,
+        spark: SparkSession,
+        home: Path,
+        steps: Sequence[TimelineStep],
+        *,
+        key: tuple[str, ...],
+        sink: bool | Callable[[], Iterable[Any]],
+    ) -> None:
+        batches: dict[str, list[GivenRows]] = {}
+        marked = set()
+        for step in steps:
+            for name, rows in step.rows.items():
+                batches.setdefault(name, []).append(rows)
+            marked |= {name for name, event in step.events if isinstance(event, WatermarkEvent)}
+        self.spark, self._root = spark, project.root
+        self.inlets = inlets(project, query, batches, spark, home, marked=marked)
+        kept = query.sink if sink else Kept(key=key or key_of(query))
+        self._holds = sink if callable(sink) else None
+        if sink and self._holds is None and not readable_back(query.sink):
+            what = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
+            raise ProjectError(Finding(code="HR721", what=what, fix="leave `sink` out", where=query.where))
+        self.query = replace(query, sink=kept, trigger=Default(), renamed_from=())
+        target = Target(
+            name=project.target.name,
+            storage=str(home / "storage"),
+            spark=project.target.spark,
+            state_store=project.target.state_store,
+            checkpoint_durability="process",
+        )
+        stand_in = standing_in(project, self.inlets)
+        project = replace(stand_in, target=target, queries={**project.queries, query.name: self.query}, local=None)
+        events = [event for step in steps for _, event in step.events]
+        named = {name for event in events if isinstance(event, Refresh) for name in event.tables}
+        self.tables = GivenTables(project, self.query, spark, named | set(steps[0].tables))
+        self.project = self.tables.project
+        self.state_rows = 0
+        self.watermark: datetime | None = None
+        self._running: Running | None = None
+        self._files = 0
+        self._dies_at: Boundary | None = None
+        self._died: _Death | None = None
+        self._now = _CLOCK_BEGINS if any(isinstance(event, Clock) for event in events) else None
+        self._resumed: int | None = None
+        self._waits = False
+
+    def run(self, steps: Sequence[TimelineStep]) -> list[ResultRows]:
+        """The rows that the sink holds after each step."""
+        held = []
+        try:
+            self.tables.give(steps[0].tables)
+            for step in steps:
+                held.append(self._take(step))
+        finally:
+            self._stop()
+        return held
+
+    def _take(self, step: TimelineStep) -> ResultRows:
+        crashes = [event for _, event in step.events if isinstance(event, Crash | CrashBeforeCommit)]
+        self._let_in(
+            {
+                name: lambda inlet, rows=rows: inlet.put(self._number(), rows, self._root)  # type: ignore[misc]
+                for name, rows in step.rows.items()
+                if rows is not None
+            },
+            crashes,
+        )
+        for name, event in step.events:
+            if isinstance(event, RestartEvent):
+                self._stop()
+            elif isinstance(event, WatermarkEvent):
+                at = moment(event.time)
+                self._let_in({name: lambda inlet, at=at: inlet.mark(self._number(), at)}, [])  # type: ignore[misc]
+            elif isinstance(event, Refresh):
+                self._refresh(event)
+            elif isinstance(event, Clock) and self._now is not None:
+                self._now += event.milliseconds
+            if isinstance(event, Pause | Clock):
+                self._wait()
+        if self._running is None and not self._waits:
+            self._wait()
+        self._look()
+        return self._rows()
+
+    def _let_in(self, puts: Mapping[str, Callable[[Inlet], int]], crashes: Sequence[Crash | CrashBeforeCommit]) -> None:
+        """Let rows in and wait until they are in the result; all at once, though Spark looks for files all the time."""
+        if self._running is not None and (len(puts) > 1 or self._uses_twice):
+            self._stop()
+        rows = sum(put(self.inlets[name]) for name, put in puts.items())
+        if crashes and not rows:
+            what = f"query '{self.query.name}' cannot crash in a batch without rows"
+            raise ProjectError(Finding(code="HR721", what=what, fix="put the crash behind a batch that has rows"))
+        for crash in crashes:
+            self._dies_at = crash.boundary
+            self._wait()
+        self._dies_at = None  # Of two crashes the second finds the batch in the sink, and nothing to die in.
+        self._wait()
+
+    @property
+    def _uses_twice(self) -> bool:
+        assert self._running is not None, "it is asked while the query runs"
+        return len(self._running.source_names) > len(self.inlets)
+
+    def _refresh(self, event: Refresh) -> None:
+        self._stop()
+        if self._waits:
+            what = f"query '{self.query.name}' has a batch planned for its timers, which sees the tables as they were"
+            raise ProjectError(Finding(code="HR721", what=what, fix="leave Refresh(...) out", where=self.query.where))
+        self.tables.give(event.tables)
+
+    def _wait(self) -> None:
+        """Start the query if it does not run, and wait until it has nothing to do, or has died as it was to.
+
+        With timers of processing time Spark plans one batch after the other: one without anything new is made when the
+        timeline goes on, and `_waits` until then.
+        """
+        while True:
+            if self._running is None:
+                self._resumed = self._planned()
+                self._set_clock()
+                self._running = bring_up(
+                    Request(project=self.project, query=self.query, spark=self.spark, reached=self._reached)
+                )
+            self._waits = False
+            try:
+                self._running.handle.processAllAvailable()
+            except Exception:
+                died, self._died = self._died, None
+                failure = None if died else self._running.failure()
+                if died:
+                    self._look()
+                self._running.clean_up()
+                self._running = None
+                if died is None:
+                    if failure is None:
+                        raise
+                    raise failure from None
+                if died == "as told":
+                    self._dies_at = None
+                self._waits = died == "idle"
+                if died == "by the clock":
+                    continue
+            return
+
+    def _reached(self, boundary: Boundary, batch: int) -> None:
+        checkpoint = Checkpoint(self._layout.checkpoint)
+        planned, before = checkpoint.offset(batch), checkpoint.offset(batch - 1)
+        assert planned is not None, "Spark plans a batch before it makes it"
+        idle = before is not None and (planned.offsets, planned.watermark_ms) == (before.offsets, before.watermark_ms)
+        if idle and batch != self._resumed:
+            self._died = "idle"
+        elif self._now not in (None, planned.timestamp_ms):
+            self._died = "by the clock"
+        elif boundary == self._dies_at and not idle:
+            self._died = "as told"
+        if self._died is not None:
+            raise _Died(f"at {boundary} of batch {batch}: {self._died}")
+
+    def _planned(self) -> int | None:
+        """The batch that is planned and not committed, which the next start makes first."""
+        checkpoint = Checkpoint(self._layout.checkpoint)
+        return None if checkpoint.last_batch == checkpoint.last_committed else checkpoint.last_batch
+
+    def _set_clock(self) -> None:
+        """Let a planned batch be made at the time of the timeline's clock.
+
+        Spark's own clock cannot be set from Python. But a batch that is made again has the time that the offset log
+        notes, so that each batch dies before its rows are written, once, and is made again at the right time.
+        """
+        if self._now is not None and self._resumed is not None:
+            checkpoint = Checkpoint(self._layout.checkpoint)
+            planned = checkpoint.offset(self._resumed)
+            assert planned is not None, "it was listed"
+            replace_file(
+                checkpoint.root / Part.OFFSETS / str(planned.batch), replace(planned, timestamp_ms=self._now).format()
+            )
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            with suppress(Exception):
+                self._running.handle.stop()
+            self._running.clean_up()
+            self._running = None
+
+    def _look(self) -> None:
+        """Keep what can be seen of the running query alone."""
+        checkpoint = Checkpoint(self._layout.checkpoint)
+        last = checkpoint.last_committed
+        for progress in self._running.handle.recentProgress if self._running is not None else ():
+            if progress["batchId"] == last:
+                self.state_rows = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+        commit = None if last is None else checkpoint.commit(last)
+        if commit is not None and commit.next_watermark_ms > 0:
+            self.watermark = datetime(1970, 1, 1) + timedelta(milliseconds=commit.next_watermark_ms)
+
+    def _rows(self) -> ResultRows:
+        if isinstance(self.query.sink, Kept):
+            return self.query.sink.rows()
+        if self._holds is not None:
+            return held_rows(self._holds(), self.spark)
+        context = sink_context(self.project, self.query, self._layout)
+        with reading(self.project, self.spark) as spark:
+            snapshot = self.query.sink.read_back(spark, context)
+            return collected(snapshot.rows, snapshot.key)
+
+    @property
+    def _layout(self) -> QueryLayout:
+        return layout_of(self.project, self.query)
+
+    def _number(self) -> int:
+        self._files += 1
+        return self._files

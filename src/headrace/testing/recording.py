@@ -1,0 +1,129 @@
+"""A case for `headrace test`, recorded from the newest batches of a query that runs or has run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.build.plan_builder import registered_tables
+from headrace.build.project_session import borrowed
+from headrace.checkpoint import Checkpoint
+from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.model import Project, Query
+from headrace.queries.layout import layout_of
+from headrace.spark.plans.plan_rewrite import BATCH
+from headrace.spark.stream.broadcasts import send_by_value
+from headrace.testing.rows import local_rows
+from headrace.testing.schedules import Placed, Row, Schedule, Step
+from headrace.testing.timelines import timeline
+from headrace.verify.answer import Prefix, prefix_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_ROWS = 1_000
+
+
+def record(
+    project: Project, query: str, *, batches: int = 5, mask: Sequence[str] = (), spark: SparkSession | None = None
+) -> Path:
+    """Write a case, below `tests`, with the rows of the newest `batches` of `query` and what it makes of them alone.
+
+    mask: columns whose texts and whole numbers are replaced, the same value by the same one in all of them, so that
+    keys stay equal. Raises ProjectError for a query without batches, or with too many rows or other values to mask.
+    """
+    declared = project.query(query)
+    layout = layout_of(project, declared)
+    last = Checkpoint(layout.checkpoint).last_committed
+    if last is None:
+        raise _unfit(declared, "it has committed no batch yet", f"run it: headrace run {query}")
+    with borrowed(project, spark) as session:
+        send_by_value(project.modules)
+        steps = _steps(project, declared, prefix_of(project, declared, layout, last), session, batches, mask)
+        schedule = Schedule(tuple(steps.values()))
+        if not schedule.size:
+            raise _unfit(declared, "its batches have no rows", "record it when some have come")
+        run = timeline(project, query, spark=session, batch=False, given=schedule.inputs())
+        try:
+            run.require_batch_answer()
+            is_answer = True
+        except (AssertionError, CheckFailed):
+            is_answer = False
+    told = f"{query}: batches {min(steps)} to {max(steps)}, recorded {date.today()}"
+    text = schedule.as_yaml(query, (), run.final, name=told, batch=is_answer)
+    folder = project.root / "tests"
+    folder.mkdir(exist_ok=True)
+    names = (f"{query}.yml", *(f"{query}-{number}.yml" for number in range(2, 1000)))
+    file = next(folder / name for name in names if not (folder / name).exists())
+    head = "# The rows of these batches alone, and what the query makes of them when it begins with no state."
+    file.write_text(f"{head}\ntests:\n{text}\n", encoding="utf-8")
+    return file
+
+
+def _steps(
+    project: Project, query: Query, prefix: Prefix, spark: SparkSession, most: int, mask: Sequence[str]
+) -> Mapping[int, Step]:
+    """The rows of the newest batches that have some, by the batch."""
+    new = {
+        each.batch
+        for source in prefix.sources.values()
+        for each in source.batches
+        if each.end is not None and each.end != each.start
+    }
+    taken = sorted(new)[-most:]
+    part = prefix.part(taken[0], prefix.through) if taken else prefix
+    rows: dict[int, dict[str, list[Row]]] = {batch: {} for batch in taken}
+    columns: dict[str, list[str]] = {}
+    with registered_tables(project, query, spark):
+        for source in project.sources_of(query) if taken else ():
+            frame = source.connector.read(spark, part.sources[source.name], batch_column=BATCH)
+            names = columns[source.name] = [name for name in frame.columns if name != BATCH]
+            held = frame.orderBy(BATCH).select(BATCH, *[f"`{name}`" for name in names]).limit(MOST_ROWS + 1)
+            for batch, *values in local_rows(held):
+                rows[batch].setdefault(source.name, []).append(tuple(values))
+    if sum(len(held) for given in rows.values() for held in given.values()) > MOST_ROWS:
+        what = f"its newest {len(taken)} batches have more than {MOST_ROWS:,} rows, too many for a case"
+        raise _unfit(query, what, "record fewer: --batches 1")
+    masked = _Masks(query, columns, mask)
+    number = count()
+
+    def step(given: Mapping[str, Sequence[Row]]) -> Step:
+        return Step(
+            {name: tuple(Placed(next(number), masked.of(name, row)) for row in held) for name, held in given.items()}
+        )
+
+    return {batch: step(given) for batch, given in rows.items() if given}
+
+
+class _Masks:
+    """What stands in the place of the values of some columns: `m1`, `m2`, ... or 1, 2, ..., as they come."""
+
+    def __init__(self, query: Query, columns: Mapping[str, Sequence[str]], mask: Iterable[str]) -> None:
+        self._query, self._columns, self._mask = query, columns, frozenset(mask)
+        self._given: dict[Any, int] = {}
+        known = {name for names in columns.values() for name in names}
+        if unknown := sorted(self._mask - known):
+            raise _unfit(query, f"its sources have no column '{unknown[0]}'", nearest(unknown[0], known))
+
+    def of(self, source: str, row: Sequence[Any]) -> Row:
+        """The row with its masked columns replaced."""
+        pairs = zip(self._columns[source], row, strict=True)
+        return tuple(self._masked(name, value) if name in self._mask else value for name, value in pairs)
+
+    def _masked(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            what = f"column '{name}' holds {type(value).__name__} values, which are not masked"
+            raise _unfit(self._query, what, "mask columns of texts and whole numbers; leave the others out by hand")
+        number = self._given.setdefault(value, len(self._given) + 1)
+        return f"m{number}" if isinstance(value, str) else number
+
+
+def _unfit(query: Query, what: str, fix: str) -> ProjectError:
+    return ProjectError(
+        Finding(code="HR724", what=f"no case of query '{query.name}': {what}", fix=fix, where=query.where)
+    )
