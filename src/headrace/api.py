@@ -79,11 +79,21 @@ def run(
     accept_forward: queries whose change only rows from now on follow resume, as with `on_change: forward`.
     """
     from headrace.run.supervise import run as run_project
+    from headrace.verify.late_rows import write_late_rows
 
     if accept_forward:
         accepting = {name: replace(query, on_change="forward") for name, query in project.queries.items()}
         project = replace(project, queries=accepting)
-    return run_project(project, queries, trigger=trigger, spark=spark, reporter=reporter, reached=reached, stop=stop)
+    return run_project(
+        project,
+        queries,
+        trigger=trigger,
+        spark=spark,
+        reporter=reporter,
+        reached=reached,
+        stop=stop,
+        write_late=write_late_rows,
+    )
 
 
 def plan(
@@ -126,6 +136,7 @@ def apply(
     from headrace.plan.saved import read
     from headrace.queries.application import known_application
     from headrace.run.supervise import run as run_project
+    from headrace.verify.late_rows import write_late_rows
 
     saved, known = read(Path(file)), known_application(project)
     saved.require_project(project, known.id if known else "")
@@ -138,6 +149,7 @@ def apply(
         reached=reached,
         stop=stop,
         saved=saved,
+        write_late=write_late_rows,
     )
 
 
@@ -330,8 +342,9 @@ def start(
     query that fails does not stop the others. In a `with` block all are stopped at its end. Raises as `run`.
     """
     from headrace.run.handles import start_all as start_project
+    from headrace.verify.late_rows import write_late_rows
 
-    return start_project(project, queries, spark, trigger=trigger, reporter=reporter)
+    return start_project(project, queries, spark, trigger=trigger, reporter=reporter, write_late=write_late_rows)
 
 
 def running(project: Project) -> results.RunningApplications:

@@ -137,6 +137,7 @@ CODES = (
     Code("HR264", "too few cores for a continuous query"),
     Code("HR266", "progress cannot be written beside the batches"),
     Code("HR267", "a query reads what it writes"),
+    Code("HR268", "late rows cannot be kept so"),
     Code("HR271", "the watermark cleans no state of an aggregation", ("note", "warning", "error")),
     Code("HR274", "the policy for several watermarks cannot be this"),
     Code("HR275", "how long a join keeps each side", NOTE),
@@ -277,6 +278,7 @@ CODES = (
     Code("HR680", "a query falls behind", WARNING),
     Code("HR681", "the state of a query keeps growing", WARNING),
     Code("HR682", "rows were dropped as late", ("note", "warning")),
+    Code("HR683", "late rows are not written yet", WARNING),
     Code("HR684", "an input without new rows holds the watermark back", WARNING),
     Code("HR690", "a query can drop no row as late", NOTE),
     Code("HR691", "late rows cannot be applied to this result"),
@@ -364,7 +366,7 @@ def passes(code: str, what: str) -> bool:
 _OF_THE_PROJECT = """
 HR091 HR101 HR103-HR104 HR109 HR112-HR114 HR116-HR117 HR121-HR123 HR125 HR128
 HR203-HR204 HR210-HR211 HR213-HR214 HR216 HR218-HR221 HR223 HR226-HR228 HR231
-HR251-HR255 HR259 HR261 HR264 HR266-HR267
+HR251-HR255 HR259 HR261 HR264 HR266-HR268
 HR271 HR274 HR277-HR279 HR283-HR286 HR289 HR292 HR296
 HR320
 HR403-HR404 HR415-HR416 HR432 HR460-HR461 HR463

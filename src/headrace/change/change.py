@@ -198,3 +198,9 @@ def readers(project: Project, query: Query) -> Iterator[str]:
         read = (source.connector.identity() for source in project.sources_of(other) if other.name != query.name)
         if place is not None and any(identity is not None and same_place(place, identity) for identity in read):
             yield other.name
+
+
+def late_note(query: Query) -> Iterator[str]:
+    """What is to be known of the late rows of a generation that ends."""
+    if query.late:
+        yield f"query '{query.late}' holds late rows of the former generation, and starts only once it is reset as well"

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.change import shadow
-from headrace.change.change import Change, ignore, readers
+from headrace.change.change import Change, ignore, late_note, readers
 from headrace.change.comparison import RebuildReport, report_on
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Observer
@@ -305,6 +305,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             f"query '{name}' reads the result, and would get the new one beside the former; rebuild it as well"
             for name in readers(project, query)
         ]
+        notes += late_note(query)
         spark = self._streaming_session()
         if since is not None:
             if unable := shadow.timeless(project, query, since, spark):

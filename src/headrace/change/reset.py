@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.change.change import Change, readers
+from headrace.change.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.logs import Part, numbered
 from headrace.contract import Held
@@ -291,6 +291,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         else:
             for name in readers(self.project, self.query):
                 yield f"query '{name}' reads the result, and would get every row of it again; reset it as well"
+        yield from late_note(self.query)
         yield "its sources are read again from where they begin; what they no longer hold does not come again"
 
     def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:

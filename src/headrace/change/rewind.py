@@ -23,6 +23,7 @@ from headrace.errors import CheckFailed, CheckpointError, HeadraceError, Nothing
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, current, require_ended
+from headrace.queries.late_rows import newest_late_batch
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import unfinished, unfinished_sources
@@ -121,6 +122,10 @@ class Rewind(Change[RewindPlan, RewindResult]):
             raise self._nothing_to_rewind("it has planned no batch yet")
         self._require_possible()
         self._require_reached(past, batch)
+        if self.query.late and newest_late_batch(self.live) > batch:
+            why = f"query '{self.query.late}' has taken late rows of later batches, which would come again"
+            fix = f"name a later batch; or headrace reset {self.query.name}, and headrace reset {self.query.late}"
+            raise self._refused(why, fix)
         context = self.context(self.live)
         with self.named():
             held = tuple(self._ability().taken_back(context, batch, self.session))

@@ -35,7 +35,8 @@ def make(past: Past, layout: QueryLayout, record: RewindRecord) -> None:
     for version in sorted(layout.tables.rglob("*")):
         if version.is_file():
             link(version, new.tables / version.relative_to(layout.tables))
-    _copy_quarantine(layout.quarantine, new.quarantine, batch)
+    _copy_aside(layout.quarantine, new.quarantine, batch)
+    _copy_aside(layout.late, new.late, batch)
     closed = Archive(layout.archive).folder
     for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
         link(segment, Archive(new.archive).folder / segment.name)
@@ -100,8 +101,8 @@ def _remove_empty(home: Path) -> None:
         remove_tree(home)
 
 
-def _copy_quarantine(old: Path, new: Path, batch: int) -> None:
-    """The rows that sources quarantined up to `batch`; those of later batches come again."""
+def _copy_aside(old: Path, new: Path, batch: int) -> None:
+    """The rows that were quarantined, or came late, up to `batch`; those of later batches come again."""
     for file in sorted(old.rglob("*.jsonl")):
         if file.stem.isdigit() and int(file.stem) <= batch:
             (new / file.relative_to(old)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -210,7 +210,7 @@ def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]
         for other, of_other in beside:
             same = query.sink == other.sink
             shared = all(each.sink.facts.shares_appends and each.mode == "append" for each in (query, other))
-            if (not same and not _same_place(identity, of_other)) or shared:
+            if (not same and not is_same_place(identity, of_other)) or shared:
                 continue
             facts = query.sink.facts
             finding = Finding(
@@ -234,7 +234,8 @@ def _bucket(query: Query, identity: Identity | None) -> str:
     return str(identity["path"] if "path" in identity else identity["system"])
 
 
-def _same_place(one: Identity | None, other: Identity | None) -> bool:
+def is_same_place(one: Identity | None, other: Identity | None) -> bool:
+    """Whether two connectors are known to read or write the same thing."""
     return one is not None and other is not None and same_place(one, other)
 
 

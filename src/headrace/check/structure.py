@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
+from headrace.check.late_rows import late_rows
 from headrace.check.locations import cluster, places, remote_paths, renames, storage
 from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
@@ -59,6 +60,7 @@ def declared(
     for query in project.queries.values():
         yield from triggers(project, query)
     yield from _watermarks(project)
+    yield from late_rows(project)
     for _, finding in places(project):
         yield finding
 

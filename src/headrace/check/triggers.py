@@ -170,3 +170,10 @@ def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iter
             fix="run it by headrace.run(project, spark=spark), or leave its refresh out",
             where=query.where,
         )
+    if query.late:
+        yield Finding(
+            code="HR268",
+            what=f"query '{query.name}' is started in a session of your own, where nobody keeps its late rows",
+            fix="run it by headrace.run(project, spark=spark), or leave late out",
+            where=query.where,
+        )

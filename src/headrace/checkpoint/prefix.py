@@ -147,10 +147,11 @@ def _prefixes(
     return prefixes
 
 
-def watermarks(checkpoint: Checkpoint, archive: Archive, through: int) -> dict[int, BatchWatermarks]:
-    """The watermarks of the batches 0 to `through`."""
-    found, before = {}, 0
-    for batch, entry in planned(checkpoint, archive, through).items():
+def watermarks(checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0) -> dict[int, BatchWatermarks]:
+    """The watermarks of the batches `since` to `through`."""
+    entries = planned(checkpoint, archive, through, since=max(since - 1, 0))
+    found, before = {}, entries.pop(since - 1).watermark_ms if since else 0
+    for batch, entry in entries.items():
         found[batch] = BatchWatermarks(late_ms=before, evict_ms=entry.watermark_ms)
         before = entry.watermark_ms
     return found

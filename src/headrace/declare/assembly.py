@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace import model, registry
-from headrace.contract import object_options, path_options, without_values
+from headrace.contract import Sink, object_options, path_options, without_values
 from headrace.declare import declarations
 from headrace.declare.declarations import (
     DECLARED,
@@ -30,6 +30,7 @@ from headrace.declare.option_values import OptionValueError, read_option
 from headrace.declare.variables import NO_HOME, Variables, expanded
 from headrace.errors import Finding, PlatformError, ProjectError, Where, nearest
 from headrace.model import Trigger
+from headrace.queries.late_rows import late_names, with_late_query
 from headrace.redaction import remember_settings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 # What is said of a source beside its connector, and of a query beside its sink.
 BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
     "source": ("watermark", "renamed_from"),
-    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget"),
+    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late"),
 }
 
 
@@ -47,13 +48,15 @@ BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
 class Assembly:
     """Builds the model's things for one project and collects every fault met on the way.
 
-    modules: the project's own, in which texts `module:name` are looked up.
+    modules: the project's own, in which texts `module:name` are looked up. late: the sinks of late rows, by the
+    queries that drop them.
     """
 
     root: Path
     variables: Variables
     modules: Sequence[ModuleType] = ()
     findings: list[Finding] = field(default_factory=list)
+    late: dict[str, tuple[DeclaredSink, Sink]] = field(default_factory=dict)
 
     def source(self, name: str, declared: DeclaredSource) -> model.NamedSource | None:
         """The source, or None when its connector has faults."""
@@ -75,6 +78,9 @@ class Assembly:
     ) -> model.Query | None:
         """The query whose result `rows` computes, or None when that or its sink has faults."""
         sink = self._connector("sink", declared.sink) if declared.sink else None
+        late = self._connector("sink", declared.late) if declared.late else None
+        if declared.late is not None and late is not None:
+            self.late[name] = declared.late, late
         if declared.sink is None or sink is None or rows is None:
             return None
         return model.Query(
@@ -90,9 +96,17 @@ class Assembly:
             renamed_from=declared.renamed_from,
             restart=declared.restart,
             state_budget_bytes=declared.state_budget_bytes,
+            late=None if late is None else late_names(name)[0],
             sink_where=declared.sink.where,
             sink_lines=declared.sink.lines,
         )
+
+    def with_late_queries(self, project: model.Project) -> model.Project:
+        """`project` with a query for the late rows of each query that has a sink for them."""
+        for name, (declared, sink) in self.late.items():
+            if name in project.queries:
+                project = with_late_query(project, project.queries[name], sink, declared.kind, declared.where)
+        return project
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:
         options = dict(declared.options)

@@ -125,9 +125,13 @@ class DeclaredCounter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuerySettings:
-    """What is declared of a query beside its rows; without a sink only where a fault has been reported."""
+    """What is declared of a query beside its rows; without a sink only where a fault has been reported.
+
+    late: the sink of the rows that it drops as late.
+    """
 
     sink: DeclaredSink | None = None
+    late: DeclaredSink | None = None
     mode: OutputMode = "append"
     trigger: Trigger = field(default_factory=Default)
     on_change: OnChange = "refuse"

@@ -68,6 +68,7 @@ class DeclaresQuery(Protocol):
         renamed_from: str | Sequence[str] = (),
         restart: RestartPolicy | Literal["never"] | None = None,
         state_budget: str | int | None = None,
+        late: DeclaredSink | None = None,
     ) -> Callable[[Callable[P, Rows]], DeclaredQuery[P, Rows]]: ...
 
 
@@ -83,6 +84,7 @@ def _query(
     renamed_from: str | Sequence[str] = (),
     restart: Mapping[str, Any] | str | None = None,
     state_budget: str | int | None = None,
+    late: DeclaredSink | None = None,
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
 
@@ -91,6 +93,7 @@ def _query(
     restart: when the application starts it again after a failure that passes by itself, as
         `{"limit": 8, "pause": "1 second"}`, or "never".
     state_budget: the memory that its state may take before the application warns of it, as "2g".
+    late: the sink of the rows that it drops as late, each exactly once; a query `NAME_late` brings them there.
     """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
@@ -104,6 +107,9 @@ def _query(
             fault = "has no sink" if sink is None else "has a sink that is none of the declared kinds"
             fix = "write @hr.query(sink=hr.sink.console()), or another sink's name for console"
             report(Finding(code="HR112", what=f"{whose} {fault}", fix=fix, where=where))
+        if late is not None and not isinstance(late, DeclaredSink):
+            fix = 'write for example late=hr.sink.sqlite("late.db", table="late_rows")'
+            report(Finding(code="HR112", what=f"{whose}, late, is no sink", fix=fix, where=where))
         if mode not in OUTPUT_MODES:
             what = f"{whose} has no output mode '{mode}'"
             report(Finding(code="HR104", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
@@ -113,6 +119,7 @@ def _query(
         return DeclaredQuery(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
+            late=late if isinstance(late, DeclaredSink) else None,
             mode=mode if mode in OUTPUT_MODES else "append",
             trigger=_read(trigger, _trigger, whose, _TRIGGER, where) or Default(),
             on_change="forward" if on_change == "forward" else "refuse",

@@ -27,6 +27,7 @@ from headrace.load import document, modules, sql, targets, yaml_queries
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.load.modules import ProjectFiles, find, nothing_at
 from headrace.load.yaml_queries import Select, WrittenQuery
+from headrace.queries.late_rows import late_names
 from headrace.units import Duration
 
 _SECTIONS = ("sources", "tables", "views", "queries")
@@ -97,6 +98,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
         secrets=dict(variables.secrets),
         modules=own,
     )
+    project = assembly.with_late_queries(project)
     if findings:
         # What is whole is judged too, so that one look tells all that is wrong.
         names = {*parts.places, *(key for section in _SECTIONS for key in _mapping(top.get(section)))}
@@ -267,6 +269,9 @@ class _Parts:
 
     def _query(self, name: str, declared: QuerySettings, rows: model.Transform | None, **more: Any) -> None:
         query = self.assembly.query(name, declared, rows, **more)
+        if declared.late is not None:
+            for made in late_names(name):
+                self.claim(made, declared.late.where)
         if query is not None:
             self.queries[name] = query
         elif rows is not None:

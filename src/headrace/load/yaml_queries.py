@@ -22,7 +22,7 @@ from headrace.units import parse_size
 
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
-QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change", "renamed_from", "restart", "state_budget")
+QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late")
 # Keys that other tools have for a query, and where that stands here.
 _ELSEWHERE = {
     "source": "name the source in the SELECT: FROM its_name",
@@ -102,6 +102,7 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         name=name,
         select=select,
         sink=sink(whose, entry, keys.get("sink"), reading),
+        late=sink(f"{whose}, late,", entry, keys["late"], reading) if "late" in keys else None,
         mode=next((known for known in OUTPUT_MODES if known == mode), "append"),
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),

@@ -161,6 +161,7 @@ class Query:
     restart: when the application starts it again after a failure that passes by itself; None: by the default policy,
         and never where its trigger comes to an end.
     state_budget_bytes: the memory that its state may take before the application warns of it.
+    late: the query that brings the rows that it drops as late to a sink of their own; None: they are dropped.
     sink_where, sink_lines: where the sink is declared, and single options of it, if that is known.
     """
 
@@ -176,6 +177,7 @@ class Query:
     renamed_from: tuple[str, ...] = ()
     restart: Restart | None = None
     state_budget_bytes: int | None = None
+    late: str | None = None
     sink_where: Where = field(default=NOWHERE, compare=False, repr=False)
     sink_lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
 
@@ -294,8 +296,9 @@ class Project:
         return tuple(self.counters[name] for name in asked if name in self.counters)
 
     def only(self, names: Collection[str]) -> Project:
-        """The project as if these queries, and what they read, were all of it."""
-        queries = {name: query for name, query in self.queries.items() if name in names}
+        """The project as if these queries, what they read, and those that take their late rows were all of it."""
+        late = {self.queries[name].late for name in names if name in self.queries}
+        queries = {name: query for name, query in self.queries.items() if name in names or name in late}
         read = {thing.name for query in queries.values() for thing in self.upstream(query.transform)}
         read |= {counter.name for query in queries.values() for counter in self.counters_of(query)}
 
@@ -339,11 +342,12 @@ class Project:
         return (*(source.connector for source in self.sources_of(query)), query.sink)
 
     def writers_for(self, query: Query) -> tuple[Query, ...]:
-        """The queries whose sinks write tables of Spark's catalog that `query` reads as streams."""
+        """The queries whose sinks write tables of Spark's catalog that `query` reads as streams; whose late rows."""
+        late = tuple(other for other in self.queries.values() if other.late == query.name)
         read = {source.connector.catalog_table for source in self.sources_of(query)} - {None}
         if not read:  # Asked for each query of a project, of which few read tables.
-            return ()
-        return tuple(other for other in self.queries.values() if other.sink.catalog_table in read)
+            return late
+        return (*late, *(other for other in self.queries.values() if other.sink.catalog_table in read))
 
     def refreshed_tables_of(self, query: Query) -> tuple[Table, ...]:
         """The tables that feed `query` and are recomputed while it runs, each after those that it reads itself."""

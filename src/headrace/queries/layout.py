@@ -76,6 +76,11 @@ class QueryLayout:
         return self.home / "quarantine"
 
     @property
+    def late(self) -> Path:
+        """Rows that were dropped as late, one file for each batch that dropped any, for the query that takes them."""
+        return self.home / "late"
+
+    @property
     def reset(self) -> Path:
         """What is being done, or was done, to begin the next generation in place of this one."""
         return self.home / "reset.json"

@@ -119,6 +119,8 @@ class Account:
             record = rightly_counted(self.project, watched.running, record, self.spark)
         record = self._with_times(watched, record)
         record = self._with_quarantine(watched, record)
+        if watched.late is not None:
+            watched.late.batch_done(record)
         watched.batches += 1
         watched.rows += record.rows
         watched.last_batch = record.batch
@@ -152,6 +154,14 @@ class Account:
         written = quarantine.written.pop(record.batch, {})
         sources = (replace(each, quarantined=written.get(each.name, each.quarantined)) for each in record.sources)
         return replace(record, sources=tuple(sources))
+
+    def look_at_late(self, watched: QueryRun, *, ended: bool = False) -> None:
+        """Let the late rows of its batches be kept; of a query that has `ended`, those of all."""
+        late = watched.late
+        if late is not None:
+            self.notes.guarded(
+                watched.query, lambda: list(map(self.notes.tell, late.close() if ended else late.step()))
+            )
 
     def _keep_plan(self, watched: QueryRun) -> None:
         """Note the plans of the first batch, for pages that start no Spark."""

@@ -13,6 +13,7 @@ from headrace.contract.observer import QueryState
 from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Project, Trigger
 from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who
+from headrace.run.late_output import WriteLate
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
 from headrace.spark.jvm.session_conf import activate
@@ -204,6 +205,7 @@ def start_all(
     *,
     trigger: Trigger | None = None,
     reporter: Observer | None = None,
+    write_late: WriteLate | None = None,
 ) -> ApplicationHandle:
     """Run queries of `project` in a thread, in the caller's session; returns once it is known which they are."""
     from pyspark.util import inheritable_thread_target
@@ -222,6 +224,7 @@ def start_all(
             stop=request,
             board=board,
             orders=orders,
+            write_late=write_late,
         )
 
     target: Callable[[], RunResult] = inheritable_thread_target(spark)(run_all)

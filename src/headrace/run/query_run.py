@@ -27,6 +27,7 @@ from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout
 from headrace.registry import known_failures
 from headrace.run.counters import Counters
+from headrace.run.late_output import LateOutput
 from headrace.run.source_health import QuarantineFiles, SourceHealth
 from headrace.spark.messages.failures import failure_of, is_of_another_driver
 from headrace.spark.stream.foreach_batch import Halt
@@ -217,6 +218,7 @@ HEALTH_BATCHES = 20
 class QueryRun:
     """A running query with what the supervisor keeps of it.
 
+    late: what keeps its late rows, if they go to a sink of their own.
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
     stop_gracefully: it is being halted, to continue with others. last_wanted: the batch after which it may be stopped.
     order: what somebody wants done with it. began: when it was started. work, worked_at: how far the running batch was
@@ -229,6 +231,7 @@ class QueryRun:
     committed_before: int | None = None
     archive: Archive | None
     quarantine: QuarantineFiles | None
+    late: LateOutput | None = None
     source_health: SourceHealth
     batches: int = 0
     rows: int = 0

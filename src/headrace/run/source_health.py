@@ -43,11 +43,11 @@ class QuarantineFiles:
         committed = Checkpoint(self.layout.checkpoint).last_committed
         if not self.quarantining() or committed is None:
             return
-        first = self._seen() + 1
-        if first <= committed:
-            yield from self._write(range(first, committed + 1))
+        seen = SeenBatches(self.layout.quarantine)
+        if seen.last < committed:
+            yield from self._write(range(seen.last + 1, committed + 1))
             self.written.clear()
-            self._set_seen(committed)
+            seen.last = committed
 
     def batch_done(self, record: BatchRecord) -> Iterator[Finding]:
         """See to one committed batch; rows are read again where its progress counted bad ones, or has no count."""
@@ -57,7 +57,7 @@ class QuarantineFiles:
         counted = {name: int(metric.get("rows") or 0) for name, metric in metrics.items() if metric is not None}
         if any(counted.values()) or (record.rows and len(counted) < len(metrics)):
             yield from self._write(range(record.batch, record.batch + 1), counted)
-        self._set_seen(record.batch)
+        SeenBatches(self.layout.quarantine).last = record.batch
 
     def quarantining(self) -> tuple[NamedSource, ...]:
         """The sources that set rows aside at all."""
@@ -118,14 +118,23 @@ class QuarantineFiles:
     def _file(self, source: str, batch: int) -> Path:
         return self.layout.quarantine / source / f"{batch}.jsonl"
 
-    def _seen(self) -> int:
+
+@dataclass
+class SeenBatches:
+    """How far the batches of a query were seen to, as a directory keeps it; `last` is -1 before the first."""
+
+    folder: Path
+
+    @property
+    def last(self) -> int:
         try:
-            return int((self.layout.quarantine / ".seen").read_text())
+            return int((self.folder / ".seen").read_text())
         except (OSError, ValueError):
             return -1
 
-    def _set_seen(self, batch: int) -> None:
-        _write_whole(self.layout.quarantine / ".seen", str(batch))
+    @last.setter
+    def last(self, batch: int) -> None:
+        _write_whole(self.folder / ".seen", str(batch))
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -208,6 +208,7 @@ class Outcomes:
         self._notes.guarded(
             watched.query, lambda: self._account.unreported(watched, last_committed(watched.running.layout.checkpoint))
         )
+        self._account.look_at_late(watched, ended=True)
         self._account.tell_news(watched)
         for last in watched.source_health.last():
             self._notes.tell(last)

@@ -31,6 +31,7 @@ from headrace.observe.serving import asked_at
 from headrace.plan.saved import SavedPlan
 from headrace.queries.driver_lock import require_one_free
 from headrace.queries.layout import history_file
+from headrace.run.late_output import WriteLate
 from headrace.run.plan import plan
 from headrace.run.query_run import Reached
 from headrace.run.stop import StopRequest, end_jvm, end_process, stop_on_signals
@@ -54,8 +55,11 @@ def run(
     saved: SavedPlan | None = None,
     board: Board | None = None,
     orders: Orders | None = None,
+    write_late: WriteLate | None = None,
 ) -> RunResult:
     """Run queries of `project` until they end or are asked to stop; a query that fails does not stop the others.
+
+    write_late: by which late rows are kept for the queries that take them, which then run too. Without it they wait.
 
     `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
     second one stops now. board, orders: by which other threads see and control it. Raises ProjectError or CheckFailed
@@ -63,6 +67,9 @@ def run(
     would be found now.
     """
     chosen = _chosen(project, queries)
+    if write_late is not None and saved is None:
+        names = {query.name for query in chosen}
+        chosen += tuple(project.queries[each.late] for each in chosen if each.late and each.late not in names)
     found = concerning(project, queries) if queries else structure(project)
     errors = [finding for finding in found if finding.severity == "error"]
     if errors:
@@ -84,7 +91,15 @@ def run(
                 if saved is not None:
                     saved.require(plan(project, [query.name for query in chosen], spark=spark))
                 supervision = Supervision(
-                    project, spark, all_reporters, request, reached, board=board, orders=orders, owns_process=own
+                    project,
+                    spark,
+                    all_reporters,
+                    request,
+                    reached,
+                    board=board,
+                    orders=orders,
+                    owns_process=own,
+                    write_late=write_late,
                 )
                 return supervision.run(chosen, trigger)
             finally:

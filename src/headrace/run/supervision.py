@@ -28,6 +28,7 @@ from headrace.queries.rename_record import kept_in
 from headrace.registry import known_failures
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
+from headrace.run.late_output import LateOutput, WriteLate
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
 from headrace.run.rename import brought_along
 from headrace.run.source_health import QuarantineFiles, SourceHealth
@@ -50,6 +51,7 @@ class Supervision:
     """One run: `run` starts its queries one after another, and watches them to their ends.
 
     owns_process: what hangs when it is to stop now is left behind, as the process ends with it; `left_behind` says so.
+    write_late: by which late rows are kept, where queries ask for that.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Supervision:
         board: Board | None = None,
         orders: Orders | None = None,
         owns_process: bool = False,
+        write_late: WriteLate | None = None,
     ) -> None:
         self.owns_process, self.left_behind = owns_process, False
         self.project = project
@@ -70,6 +73,7 @@ class Supervision:
         self.reporter = reporter
         self.request = request
         self.reached = reached
+        self.write_late = write_late
         self.start: StartingQuery | None = None
         self.board = board or Board()
         self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -234,7 +238,7 @@ class Supervision:
 
     def _watched(self, start: StartingQuery, running: Running, *, finishing: bool) -> QueryRun:
         query, layout, sources = start.query, running.layout, self.project.sources_of(start.query)
-        lasting = running.scratch is None
+        lasting, write = running.scratch is None, self.write_late if query.late else None
         return QueryRun(
             running=running,
             finishing=finishing,
@@ -243,6 +247,9 @@ class Supervision:
             committed_before=start.committed,
             archive=Archive(layout.archive) if lasting else None,
             quarantine=QuarantineFiles(layout=layout, sources=sources, spark=self.spark) if lasting else None,
+            late=LateOutput(project=self.project, query=query, layout=layout, spark=self.spark, write=write)
+            if write is not None and lasting
+            else None,
             source_health=SourceHealth(
                 sources, self.spark, (lambda: left_out(self.project, query, layout)) if lasting else tuple
             ),
@@ -287,6 +294,7 @@ class Supervision:
             if watched.order is not None and not self.request:
                 self.stopping.one(watched)
             self.account.tell_news(watched)
+            self.account.look_at_late(watched)
             self._count_retries(watched)
             if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
                 self._ended(watched)
@@ -337,6 +345,7 @@ class Supervision:
         """Of a run that is to stop now, what hangs is broken off by the end of the process."""
         self.left_behind = self.left_behind or bool(self.watching) or self.start is not None
         for watched in self.watching:
+            watched.late = None  # The next start looks at what it has left.
             if self.outcomes.lost is None:
                 self.notes.tell(hangs(watched.query, "batch"))
             lost = self.outcomes.lost

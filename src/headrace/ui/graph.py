@@ -33,11 +33,12 @@ def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
         nodes.append(_node("sink", query.name, query.sink_kind, _place(project, query)))
         edges += _inputs(project, query.transform, f"query:{query.name}")
         edges.append({"from": f"query:{query.name}", "to": f"sink:{query.name}"})
-        # What another query writes, and this one reads as a stream.
+        # What another query writes, or drops as late, and this one reads as a stream.
         for writer in project.writers_for(query):
+            begins = f"query:{writer.name}" if writer.late == query.name else f"sink:{writer.name}"
             for source in project.sources_of(query):
-                if source.connector.catalog_table == writer.sink.catalog_table:
-                    edges.append({"from": f"sink:{writer.name}", "to": f"source:{source.name}"})
+                if source.connector.catalog_table == writer.sink.catalog_table or writer.late == query.name:
+                    edges.append({"from": begins, "to": f"source:{source.name}"})
     return {"nodes": nodes, "edges": edges}
 
 

@@ -48,7 +48,9 @@ ROW_OPTIONS = WHOLE_JSON_UTC
 
 @dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """What the batches 0 to `through` of a query read, and the watermarks that they ran under.
+    """What the batches up to `through` of a query read, and the watermarks that they ran under.
+
+    For an answer they begin with batch 0; for what is told row by row any first batch will do.
 
     named: whether each row knows its source, its number there, and itself as JSON (ORIGIN, hidden as the others are).
     """
@@ -84,11 +86,11 @@ class Prefix:
         prefix = self.sources.get(use, self.sources[source.name])
         raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
         visible = [name for name in raw.columns if name != BATCH]
-        late = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)]
+        late, first = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)], min(self.watermarks)
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
         counted = raw.observe(READ + use + self.label, F.count(F.lit(1)).alias("rows"))
-        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int"))) if dated else counted
+        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int") - first)) if dated else counted
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
             number = F.monotonically_increasing_id()
@@ -97,17 +99,8 @@ class Prefix:
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
 
 
-def since_batch(prefix: Prefix, batch: int) -> Prefix:
-    """What the batches from `batch` on read; enough for what is reported row by row."""
-    sources = {
-        name: replace(source, batches=tuple(each for each in source.batches if each.batch >= batch))
-        for name, source in prefix.sources.items()
-    }
-    return replace(prefix, sources=sources)
-
-
-def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int) -> Prefix:
-    """The committed prefix of `query` up to and with batch `through`.
+def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int, *, since: int = 0) -> Prefix:
+    """The committed prefix of `query` up to and with batch `through`; of it the batches from `since` on.
 
     Raises CheckpointError when the checkpoint and its archive do not reach that far.
     """
@@ -115,8 +108,8 @@ def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int)
     names = [source.name for source in project.sources_of(query)]
     return Prefix(
         through=through,
-        sources=committed_prefix(checkpoint, archive, names, through),
-        watermarks=watermarks(checkpoint, archive, through),
+        sources=committed_prefix(checkpoint, archive, names, through, since=since),
+        watermarks=watermarks(checkpoint, archive, through, since=since),
     )
 
 

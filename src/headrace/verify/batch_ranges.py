@@ -51,16 +51,16 @@ class VersionRanges:
 
 
 def version_ranges(
-    project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession
+    project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession, *, since: int = 0
 ) -> VersionRanges:
-    """The ranges of the batches 0 to `through`; a single one for a query without refreshed tables.
+    """The ranges of the batches `since` to `through`; a single one for a query without refreshed tables.
 
     Raises CheckFailed when a version that some batch was made with was removed.
     """
     tables = Tables(project, query, layout, spark)
     if not tables.declared:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),))
-    parts = list(_parts(tables.record, through, frozenset(tables.declared)))
+    parts = [part for part in _parts(tables.record, through, frozenset(tables.declared)) if part[1] >= since]
     known = [part for part in parts if part[2]]
     if not known:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))

@@ -22,14 +22,17 @@ from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
 from headrace.queries.blame import commanded
+from headrace.queries.late_rows import LATE_NAMES, late_file
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.run.query_run import Reached
 from headrace.run.sink_work import require_stopped
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.storage.durable import replacing
-from headrace.verify.answer import BatchAnswer, answer, prefix_of, since_batch
+from headrace.storage.private import writing_to
+from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import version_ranges
 from headrace.verify.comparison import compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, LateInput, counts, listed
@@ -86,8 +89,8 @@ def _late(
         registered_tables(project, declared, spark),
     ):
         done = apply_late_rows(project, declared, layout, spark) if replay else None
-        prefix = since_batch(prefix_of(project, declared, layout, committed), since)
-        over = version_ranges(project, declared, layout, committed, spark)
+        prefix = prefix_of(project, declared, layout, committed, since=since)
+        over = version_ranges(project, declared, layout, committed, spark, since=since)
         asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
         replayed, unknown = _replayed(project, declared, layout)
         files = () if directory is None else tuple(late_files(asked.late, directory, query, layout.generation))
@@ -152,24 +155,64 @@ def late_files(late: Iterable[LateInput], home: Path, query: str, generation: in
     What a committed batch dropped never changes, so a file that is there already is whole and stays. Others appear
     under their names only when they are whole.
     """
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
-    frames = [dropped.rows.select("batch", "origin.source", "origin.number", "origin.line") for dropped in late]
-    if not frames:
-        return
-    rows: DataFrame = reduce(DataFrame.union, frames).groupBy("source", "batch", "number").agg(F.first("line"))
-    ordered = rows.orderBy("source", "batch", "number").toLocalIterator(prefetchPartitions=True)
+    rows = _once_each(late)
+    ordered = [] if rows is None else rows.orderBy("source", "batch", "number").toLocalIterator(prefetchPartitions=True)
     try:
         for (source, batch), lines in groupby(ordered, key=lambda row: (row["source"], row["batch"])):
             file = home / source / f"{query}-g{generation}-{batch:06d}.json"
-            if not file.exists():
-                file.parent.mkdir(exist_ok=True)
-                with replacing(file) as out:
-                    out.writelines(f"{row[3]}\n" for row in lines)
+            _write_once(file, (row["line"] for row in lines))
             yield file
     except OSError as error:
         raise _unwritable(home, error) from error
+
+
+def _once_each(late: Iterable[LateInput]) -> DataFrame | None:
+    """Each late row once, however many operators dropped it, as its source gave it; None where none can be dropped."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    told = ("batch", "watermark", "time", "origin.source", "origin.number", "origin.line")
+    frames = [dropped.rows.select(F.lit(dropped.operator).alias("operator"), *told) for dropped in late]
+    firsts = [F.min(name).alias(name) for name in ("line", "watermark", "time", "operator")]
+    return reduce(DataFrame.union, frames).groupBy("source", "batch", "number").agg(*firsts) if frames else None
+
+
+def _write_once(file: Path, lines: Iterable[str]) -> None:
+    """Let a file hold `lines`, unless it is there already. Raises OSError."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as out:
+            out.writelines(f"{line}\n" for line in lines)
+
+
+def write_late_rows(project: Project, query: Query, layout: QueryLayout, spark: SparkSession, batches: range) -> None:
+    """Let the late rows of `batches`, which are committed, be in their files, for the query that takes them.
+
+    Raises CheckFailed where it is not known which were late, CheckpointError or SourceError where the rows can no
+    longer be read, and PlatformError where the files cannot be written.
+    """
+    from pyspark.sql import functions as F
+
+    with (
+        borrowed(project, spark) as spark,
+        applied(spark, session_settings(project, spark)),
+        registered_tables(project, query, spark),
+    ):
+        prefix = prefix_of(project, query, layout, batches[-1], since=batches[0])
+        over = version_ranges(project, query, layout, batches[-1], spark, since=batches[0])
+        asked = answer(project, query, replace(prefix, named=True), spark, over)
+        if asked.incomplete:
+            raise CheckFailed(asked.incomplete)
+        rows = _once_each(asked.late)
+        if rows is None:
+            return
+        told = F.to_json(F.struct(*[F.col(name[5:]).alias(name) for name in LATE_NAMES]), WHOLE_JSON_UTC)
+        # The two objects as one.
+        line = F.concat(F.rtrim(told, F.lit("}")), F.lit(","), F.substr("line", F.lit(2)))
+        ordered = rows.orderBy("batch", "source", "number").select("batch", line.alias("line"))
+        with writing_to(layout.late):
+            for batch, lines in groupby(ordered.toLocalIterator(prefetchPartitions=True), key=lambda row: row["batch"]):
+                _write_once(late_file(layout, batch), (row["line"] for row in lines))
 
 
 def _places(connector: object) -> Iterator[Path]:
