@@ -182,6 +182,8 @@ class Scene:
                 elif event:
                     self.work(dies_at=event)  # type: ignore[arg-type]
                 self.work()
+                if batch == 1:
+                    self.look()  # What follows is looked at from there on.
                 if batch == 2:
                     self.look(dies=self.random.choice(["before", "after"]))
             for name in self.rows:

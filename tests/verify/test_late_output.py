@@ -12,6 +12,7 @@ import pytest
 import headrace as hr
 from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.queries.late_rows import newest_late_batch
 from headrace.queries.layout import QueryLayout
 from headrace.verify import late_rows
 from tests.run.projects import rows
@@ -159,6 +160,7 @@ def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession
         _ = hr.rewind(project, "counted", to_batch=2, spark=spark).plan
     assert "counted_late" in refused.value.findings[0].what
     hr.rewind(project, "counted", to_batch=3, spark=spark).apply()
+    assert newest_late_batch(QueryLayout(project.storage, "counted")) == 3
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
     assert held(root)[:2] == FIRST
