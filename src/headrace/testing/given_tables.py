@@ -6,9 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 from headrace.build.plan_builder import build, value_of
 from headrace.errors import Finding, ProjectError, nearest
@@ -24,11 +22,8 @@ if TYPE_CHECKING:
 
 # Each start computes its tables; no interval ends in a test.
 _NEVER = Duration("1000 days", 1000 * 86400.0)
-
-
 # A function that computes a table is part of what a query means, with the values that it holds: here a number.
-_OPEN: WeakValueDictionary[int, GivenTables] = WeakValueDictionary()
-_NUMBERS = count()
+_ALL: list[GivenTables] = []
 
 
 class GivenTables:
@@ -49,9 +44,8 @@ class GivenTables:
                 raise ProjectError(Finding(code="HR721", what=what, fix=nearest(name, known), where=query.where))
         self._declared = {name: known[name] for name in names}
         self._schemas = {name: _columns(project, known[name], spark) for name in names if not known[name].broadcast}
-        number = next(_NUMBERS)
-        _OPEN[number] = self
-        stand_ins = {name: _standing_in(known[name], number) for name in names}
+        stand_ins = {name: _standing_in(known[name], len(_ALL)) for name in names}
+        _ALL.extend([self] if names else [])
         self.project = replace(project, tables={**project.tables, **stand_ins})
 
     def give(self, tables: Mapping[str, Any]) -> None:
@@ -88,10 +82,10 @@ def _standing_in(table: Table, number: int) -> Table:
     name = table.name
 
     def value() -> Any:
-        return _OPEN[number].value(name)
+        return _ALL[number].value(name)
 
     def rows() -> DataFrame:
-        return _OPEN[number].frame(name)
+        return _ALL[number].frame(name)
 
     transform = PythonTransform(function=value if table.broadcast else rows, inputs=(), where=table.where)
     return replace(table, transform=transform, refresh=table.refresh or _NEVER)
