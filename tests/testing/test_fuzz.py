@@ -167,9 +167,6 @@ SOUND = {
         "impressions": [("ad1", "12:00"), ("ad2", "12:10"), ("ad3", "18:00")],  # The second one is never clicked.
         "clicks": [("ad1", "12:30"), ("ad3", "18:20")],
     },
-    ("transform-with-state", "sensors"): {
-        "readings": [("a", "12:00"), ("b", "12:02"), ("a", "12:08"), ("a", "12:10"), ("b", "12:24"), ("c", "12:33")]
-    },
     ("windowed-counts", "counts"): {},
     ("sql-only", "revenue"): {},
 }

@@ -173,10 +173,10 @@ def test_examples_give_the_batch_answer(
 
 
 def test_a_state_function_is_run_without_a_batch_answer(spark: SparkSession) -> None:
-    readings = [[("a", "12:00"), ("b", "12:00")], [("a", "12:14")], [("a", "12:30")]]
+    readings = [[("a", "12:00"), ("b", "12:00")], [("a", "12:14")], [("a", "12:11")], [("c", "12:28")]]
     run = timeline(hr.load(EXAMPLES / "transform-with-state"), "sensors", spark=spark, readings=readings)
     assert run.after(1)["a"].readings == 1
-    assert run.final["b"].status == "silent"
+    assert {row.sensor: row.status for row in run.final} == {"a": "active", "b": "silent", "c": "active"}
     with pytest.raises(CheckFailed, match="HR722"):
         _ = run.batch
 
