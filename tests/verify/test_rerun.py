@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
+from headrace.testing import Crash, CrashBeforeCommit, timeline
+from headrace.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,3 +40,21 @@ def test_the_examples_of_state_functions_are_proved(
         assert database.execute(f"DELETE FROM {table} WHERE {key} = (SELECT min({key}) FROM {table})").rowcount == 1
     verdict = hr.verify(project, query, spark=spark)
     assert (verdict.state, verdict.missing) == ("mismatch", 1)
+
+
+def test_an_outer_join_is_decided_after_crashes(spark: SparkSession) -> None:
+    """Spark makes a batch more of its rows than the checkpoint has, whose state must be committed all the same."""
+    run = timeline(
+        hr.load(EXAMPLES / "outer-join"),
+        "shown",
+        spark=spark,
+        batch=False,
+        impressions=[
+            *([("ad1", "12:00")], Crash()),
+            *([("ad2", "12:10")], CrashBeforeCommit()),
+            *([("ad3", "18:00")], CrashBeforeCommit()),
+        ],
+        clicks=[[("ad1", "12:30"), ("ad3", "18:20")]],
+    )
+    verdict = verify(run.project, "shown", spark=spark)
+    assert verdict.exit_code == 0 or [each.code for each in verdict.findings][-1] == "HR715", verdict

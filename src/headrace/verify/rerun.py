@@ -19,6 +19,7 @@ from headrace.checkpoint import Archive, Checkpoint, watermarks
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
+from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.private import scratch
@@ -78,17 +79,15 @@ class Rerun:
         """What the sink must hold after the last batch; to be read inside.
 
         reordered: the rows of each batch come in another order. Raises CheckFailed when Spark made other batches or had
-        other watermarks than the checkpoint tells of. `spark` is changed for good.
+        other watermarks than the checkpoint tells of.
         """
-        for setting, value in {**self.conf, **_UNNAMED}.items():
-            spark.conf.set(setting, value)
-        spark.conf.set("spark.sql.streaming.minBatchesToRetain", str(len(self.prefix.watermarks) + 10))
+        kept = {"spark.sql.streaming.minBatchesToRetain": str(len(self.prefix.watermarks) + 10)}
         # Executors elsewhere see the project's storage, and not this machine's own directories.
         local = is_local(spark.sparkContext.master or "")
         if not local:
             self.project.storage.mkdir(parents=True, exist_ok=True)
         parent = None if local else self.project.storage
-        with scratch(parent) as home:
+        with applied(spark, {**self.conf, **_UNNAMED, **kept}), scratch(parent) as home:
             yield self._run(spark, home, key, reordered=reordered)
 
     def _run(self, spark: SparkSession, home: Path, key: tuple[str, ...], *, reordered: bool) -> DataFrame:
@@ -115,6 +114,8 @@ class Rerun:
         def taken(rows: DataFrame, number: int) -> None:
             if number < len(steps):
                 rows.write.mode("overwrite").parquet(str(home / "result" / f"{BATCH}={number}"))
+            else:  # Of a batch beyond them nothing is kept; without being computed it commits no state, and fails.
+                rows.write.format("noop").mode("overwrite").save()
             release(number + 1)
 
         frame = build(
