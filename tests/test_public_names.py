@@ -33,6 +33,7 @@ NAMES = [
     "query",
     "real_time",
     "rebuild",
+    "repair",
     "repartition",
     "reset",
     "rewind",

@@ -73,13 +73,18 @@ def run(
     reached: Reached | None = None,
     stop: StopRequest | None = None,
     accept_forward: bool = False,
+    verify_every: float | None = None,
 ) -> results.RunResult:
     """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`.
 
     accept_forward: queries whose change only rows from now on follow resume, as with `on_change: forward`.
+    verify_every: after so many seconds each time, the queries that have made batches are verified beside them.
     """
     from headrace.run.supervise import run as run_project
     from headrace.verify.late_rows import write_late_rows
+
+    if verify_every is not None:
+        reporter = _with_verdicts(project, reporter, verify_every)
 
     if accept_forward:
         accepting = {name: replace(query, on_change="forward") for name, query in project.queries.items()}
@@ -94,6 +99,21 @@ def run(
         stop=stop,
         write_late=write_late_rows,
     )
+
+
+def _with_verdicts(project: Project, reporter: Observer | None, seconds: float) -> Observer:
+    """The observer of a run, and one that verifies its queries beside it."""
+    from headrace.observe.observers import Observers
+    from headrace.verify import verify as proved
+    from headrace.verify.beside import VerifyingBeside
+
+    def tell(verdict: results.Verdict) -> results.Verdict:
+        _remember(project, verdict)
+        return _announced(project, verdict)
+
+    observers = Observers(*([] if reporter is None else [reporter]))
+    observers.add(VerifyingBeside(seconds, lambda query: proved(project, query), tell, observers.report))
+    return observers
 
 
 def plan(
@@ -247,23 +267,56 @@ def change(project: Project, query: str, *, spark: SparkSession | None = None) -
     return next(iter(changes(project, query, spark=spark)), None)
 
 
-def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> results.Verdict:
+def repair(
+    project: Project, query: str, *, keys: Sequence[Mapping[str, str]] = (), spark: SparkSession | None = None
+) -> results.Repair:
+    """The change that puts the wrong rows of the result of `query`, which must not be running, right.
+
+    Nothing is done before its `apply`, which verifies the result and writes what differs in one transaction of the
+    sink's database. keys: see `verify`. `undo` brings what was there before back as long as no batch has come in since.
+    """
+    from headrace.change.repair import Repair
+    from headrace.verify.scope import Scope
+
+    return Repair(project, query, scope=Scope(keys=tuple(keys)), spark=spark)
+
+
+def verify(
+    project: Project,
+    query: str,
+    *,
+    keys: Sequence[Mapping[str, str]] = (),
+    since_batch: int | None = None,
+    spark: SparkSession | None = None,
+) -> results.Verdict:
     """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs.
 
-    The history keeps the verdict, if the project has one.
+    keys: only the rows that have all values of one of these, columns of the result and texts. since_batch: only the
+    rows that input of later batches has touched. The history keeps a verdict on the whole result, if the project has
+    one.
     """
-    return next(verify_each(project, [query], spark=spark))
+    return next(verify_each(project, [query], keys=keys, since_batch=since_batch, spark=spark))
 
 
 def verify_each(
-    project: Project, queries: Sequence[str] | None = None, *, spark: SparkSession | None = None
+    project: Project,
+    queries: Sequence[str] | None = None,
+    *,
+    keys: Sequence[Mapping[str, str]] = (),
+    since_batch: int | None = None,
+    spark: SparkSession | None = None,
 ) -> Generator[results.Verdict, None, None]:
-    """The verdict of each of `queries` (None: all), in one session, as soon as it is found."""
+    """The verdict of each of `queries` (None: all), in one session, as soon as it is found; see `verify`."""
     from headrace.verify.proof import verify_each as proved
+    from headrace.verify.scope import Scope
 
-    for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark):
-        _remember(project, verdict)
-        yield _announced(project, verdict)
+    scope = Scope(keys=tuple(keys), since=since_batch)
+    for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
+        if scope.whole:
+            _remember(project, verdict)
+            yield _announced(project, verdict)
+        else:
+            yield verdict
 
 
 def _remember(project: Project, verdict: results.Verdict) -> None:

@@ -4,6 +4,7 @@ from headrace.change.adopt import Adopt, Adoption, AdoptionPlan
 from headrace.change.change import Change
 from headrace.change.comparison import RebuildReport
 from headrace.change.rebuild import Rebuild, RebuildPlan, RebuildResult
+from headrace.change.repair import Repair, RepairPlan, RepairResult
 from headrace.change.reset import Reset, ResetPlan, ResetResult
 from headrace.change.rewind import Rewind, RewindPlan, RewindResult
 from headrace.change.shadow import RebuildStatus
@@ -17,7 +18,7 @@ from headrace.queries.changes import ChangeStatus
 from headrace.queries.inspect_checkpoint import Inspected, StoredStatus
 from headrace.run.handles import ApplicationHandle
 from headrace.run.state_store import Repartitioned
-from headrace.verify import Difference, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
+from headrace.verify import Difference, InputRow, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
 from headrace.verify.inspect_progress import BatchOffsets, Watermarks
 from headrace.verify.inspect_state import StateLook
 
@@ -33,6 +34,7 @@ __all__ = [
     "Difference",
     "Event",
     "Guarantee",
+    "InputRow",
     "Inspected",
     "Judgement",
     "LateRow",
@@ -48,6 +50,9 @@ __all__ = [
     "RebuildReport",
     "RebuildResult",
     "RebuildStatus",
+    "Repair",
+    "RepairPlan",
+    "RepairResult",
     "Repartitioned",
     "Replayed",
     "Reset",

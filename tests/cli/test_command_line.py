@@ -48,7 +48,7 @@ OPTIONS = {
     "service": ["--out", "--user", "--stop-timeout", "--monitoring", "--project", "-C", "--target", "--json"],
     "ui": ["--port", "--address", "--name", "--certificate", "--key", "--project", "-C", "--target", "--json"],
     "status": ["--watch", "--follow", "--project", "-C", "--target", "--json"],
-    "verify": ["QUERY", "--project", "-C", "--target", "--json"],
+    "verify": ["QUERY", "--key", "--since", "--repair", "--undo", "--yes", "--dry-run", "-C", "--target", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],
     "cluster": ["start", "status", "logs", "stop"],
     "submit": ["QUERY", "--supervise", "--deploy-mode", "--project", "-C", "--target", "--json"],

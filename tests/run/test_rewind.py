@@ -535,6 +535,30 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     assert state(project)["rows"] == corrected
 
 
+def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(project)
+    dialect, table = driver.store.dialect, driver.store.table
+    monkeypatch.setattr(late_rows, "_deletes", lambda *_: pa.table({"name": pa.array([], pa.string())}))
+    frame: Any = None
+    correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame)
+    connection = dialect.connect()
+    ledger = Ledger(connection, dialect, driver.context, table.name)
+    images = BeforeImages.of(connection, dialect, driver.context, table)
+    content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
+    late_rows._transact(ledger, table, content, correction, images, Transaction())
+    connection.close()
+    assert state(project)["rows"] == {**AFTER["update"][2], "a": 8, "y": 9}
+    assert [each.count for each in hr.rewind(project, "totals", to_batch=1).plan.held] == [1, 1, 1]
+    hr.rewind(project, "totals", to_batch=1).apply()
+    assert state(project)["rows"] == {**AFTER["update"][1], "a": 8, "y": 9}
+    repair = project.queries["totals"].sink.repair
+    assert repair is not None
+    with pytest.raises(HeadraceError, match="no repair"):
+        repair.undo(driver.context)
+
+
 def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: Project) -> None:
     wider = StructType([*SCHEMA, StructField("more", StringType())])
     driver = Driver(project, schema=wider)

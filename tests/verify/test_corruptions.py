@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.contract import OutputMode
-from headrace.verify import Verdict
+from headrace.verify import Difference, Verdict
 from headrace.verify.verdict import plain
 from tests.verify.kit import Scene, scene
 
@@ -108,7 +109,9 @@ def collected(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.groupBy("who").agg(
-        F.size(F.collect_set("value")).alias("n"), F.sort_array(F.collect_list("value")).alias("values")
+        F.size(F.collect_set("value")).alias("n"),
+        F.sort_array(F.collect_list("value")).alias("values"),
+        F.create_map(F.lit("n"), F.count("*")).alias("counts"),
     )
 
 
@@ -135,6 +138,79 @@ def counting(events: DataFrame) -> DataFrame:
     return events.groupBy("who").applyInPandasWithState(
         count, "who STRING, n LONG", "total LONG", "update", "EventTimeTimeout"
     )
+
+
+Row = Mapping[str, Any]
+# Whether an input row (with `source`, `at` and `batch`) is part of what a row of the result is made of.
+Feeds = Callable[[Row, Row], bool]
+
+
+def minutes(time: str) -> int:
+    """The minute of the day of a time as 12:05."""
+    return int(time[:2]) * 60 + int(time[3:5])
+
+
+def at(row: Row, column: str) -> int:
+    return minutes(row[column][11:16])
+
+
+def inputs() -> list[Row]:
+    """Every row of the sources, but those that come too late for each operator with a watermark."""
+    return [
+        {"source": source, "batch": batch, "at": minutes(time), "who": who, "value": value}
+        for source, batches in (("events", EVENTS), ("others", OTHERS))
+        for batch, rows in enumerate(batches)
+        for time, who, value in rows
+    ]
+
+
+def is_late(row: Row) -> bool:
+    return (row["at"], row["batch"]) in {(minutes("12:02"), 3), (minutes("12:03"), 3)}
+
+
+def of_who(row: Row, given: Row) -> bool:
+    return bool(given["who"] == row["who"])
+
+
+def of_window(length: int) -> Feeds:
+    def feeds(row: Row, given: Row) -> bool:
+        within = at(row, "start") <= given["at"] < at(row, "start") + length
+        return within and not is_late(given) and ("who" not in row or of_who(row, given))
+
+    return feeds
+
+
+def of_pair(row: Row, given: Row) -> bool:
+    if given["source"] == "events":
+        return of_who(row, given) and (given["at"], given["value"]) == (at(row, "time"), row["n"])
+    return of_who(row, given) and given["value"] == row.get("m") and 0 <= given["at"] - at(row, "time") <= 5
+
+
+def of_pairs(row: Row, given: Row) -> bool:
+    near = [
+        other
+        for other in inputs()
+        if other["source"] != given["source"]
+        and of_who(other, given)
+        and not is_late(other)
+        and 0 <= (given["at"] - other["at"]) * (1 if given["source"] == "others" else -1) <= 5
+    ]
+    lefts = [given] if given["source"] == "events" else near
+    return bool(near) and not is_late(given) and any(of_window(10)(row, left) for left in lefts)
+
+
+def of_row(row: Row, given: Row) -> bool:
+    return of_who(row, given) and given["at"] == at(row, "time")
+
+
+def of_session(row: Row, given: Row) -> bool:
+    times = sorted({each["at"] for each in inputs() if each["source"] == "events" and of_who(row, each)})
+    within, last = [], at(row, "start")
+    for time in times:
+        if last <= time <= last + 5:
+            within.append(time)
+            last = time
+    return of_who(row, given) and given["at"] in within and not is_late(given)
 
 
 Damage = Callable[[dict[str, Any]], list[dict[str, Any]]]
@@ -165,6 +241,7 @@ class Case:
     """
 
     function: Callable[..., DataFrame]
+    feeds: Feeds
     mode: OutputMode = "append"
     key: tuple[str, ...] = ()
     right: str = "equal"
@@ -185,20 +262,29 @@ class Case:
 # `make soak` has every one.
 EVERY_DAMAGE = "HEADRACE_DAMAGES" in os.environ
 CASES = (
-    Case(function=windows, right="late", pending=1, damages=(delete, double, change, add), few=4),
-    Case(function=sums, mode="update", key=("who",), damages=(delete, change, add), few=3),
-    Case(function=sums, mode="complete", damages=(double, change), few=2),
-    Case(function=sliding, mode="update", key=("who", "start"), right="late", damages=(change, delete)),
-    Case(function=inner, right="late", damages=(delete, double, change, add), few=2),
-    Case(function=outer, right="late", damages=(change, add, delete, double), few=2),
-    Case(function=counted_join, right="late", pending=2, damages=(delete, add)),
-    Case(function=distinct, right="late", damages=(double, delete, change)),
-    Case(function=top, mode="complete", key=("who",), damages=(add, delete, change)),
-    Case(function=sessions, right="late", pending=1, damages=(change, delete, double)),
-    Case(function=chained, right="late", pending=1, damages=(delete, change)),
-    Case(function=collected, mode="update", key=("who",), damages=(change, delete)),
-    Case(function=largest, mode="update", key=("who",), damages=(delete, change)),
-    Case(function=counting, mode="update", key=("who",), right="late", damages=(change, delete, add), few=2),
+    Case(function=windows, feeds=of_window(10), right="late", pending=1, damages=(delete, double, change, add), few=4),
+    Case(function=sums, feeds=of_who, mode="update", key=("who",), damages=(delete, change, add), few=3),
+    Case(function=sums, feeds=of_who, mode="complete", damages=(double, change), few=2),
+    Case(
+        function=sliding,
+        feeds=of_window(20),
+        mode="update",
+        key=("who", "start"),
+        right="late",
+        damages=(change, delete),
+    ),
+    Case(function=inner, feeds=of_pair, right="late", damages=(delete, double, change, add), few=4),
+    Case(function=outer, feeds=of_pair, right="late", damages=(change, add, delete, double), few=4),
+    Case(function=counted_join, feeds=of_pairs, right="late", pending=2, damages=(delete, add), few=2),
+    Case(function=distinct, feeds=of_row, right="late", damages=(double, delete, change), few=3),
+    Case(function=top, feeds=of_who, mode="complete", key=("who",), damages=(add, delete, change)),
+    Case(function=sessions, feeds=of_session, right="late", pending=1, damages=(change, delete, double), few=3),
+    Case(function=chained, feeds=of_window(10), right="late", pending=1, damages=(delete, change), few=2),
+    Case(function=collected, feeds=of_who, mode="update", key=("who",), damages=(change, delete), few=2),
+    Case(function=largest, feeds=of_who, mode="update", key=("who",), damages=(delete, change), few=2),
+    Case(
+        function=counting, feeds=of_who, mode="update", key=("who",), right="late", damages=(change, delete, add), few=2
+    ),
 )
 
 
@@ -224,6 +310,9 @@ def test_a_right_result_is_right_and_each_damaged_row_is_told(
         hold(made, [*(row for row in rows if row not in victims), *spoilt])
         verdict = made.verify()
         unnamed = [damage.__name__ for damage, victim in done.items() if not names(verdict, victim, damage)]
+        unnamed += [
+            f"cause of {damage.__name__}" for damage in done if not explains(case, verdict, done[damage], damage)
+        ]
         if verdict.state != "mismatch" or unnamed or len(verdict.differences) > sum(map(most_differences, damages)):
             missed[" and ".join(each.__name__ for each in damages)] = (unnamed, verdict)
     assert missed == {}
@@ -232,7 +321,7 @@ def test_a_right_result_is_right_and_each_damaged_row_is_told(
 @pytest.mark.plain
 def test_every_kind_of_damage_is_tried_and_in_every_mode() -> None:
     tried = [(damage, case.mode) for case in CASES for damage in case.damages[: case.few]]
-    assert len(tried) >= 20
+    assert len(tried) >= 30
     assert {damage for damage, _ in tried} == {delete, double, change, add}
     assert {mode for _, mode in tried} == {"append", "update", "complete"}
 
@@ -257,3 +346,38 @@ def names(verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
     kinds = {"delete": {"missing"}, "change": {"different", "unexpected"}}.get(damage.__name__, {"unexpected"})
     shown = [(each.expected if damage is delete else each.actual) for each in verdict.differences if each.kind in kinds]
     return any(each and plain(each["n"]) == row["n"] and each.get("who") == row.get("who") for each in shown)
+
+
+def explains(case: Case, verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
+    """Whether the difference tells the last batch and the input rows of the damaged row, and of a new row that none."""
+    shown = [each for each in verdict.differences if is_of(each, victim, damage)]
+    true = {
+        (row["source"], row["batch"], row["at"], row["who"], row["value"])
+        for row in inputs()
+        if case.feeds(victim, row) and (case.joins or row["source"] == "events")
+    }
+    told = [
+        (row.source, row.batch, at(given := json.loads(row.row), "time"), given["who"], given["value"])
+        for each in shown
+        for row in each.fed_by or ()
+    ]
+    if damage is add:
+        return [each.fed_by for each in shown] == [()]
+    files = all(row.file.endswith(f"/{row.batch:03d}.json") for each in shown for row in each.fed_by or ())
+    last = {each.last_batch for each in shown} == {max(row[1] for row in true)}
+    return bool(told) and {*told} <= true and len(told) >= min(len(true), 2) and last and files
+
+
+def is_of(difference: Difference, victim: dict[str, Any], damage: Damage) -> bool:
+    (*_, row) = damage(victim) or [victim]
+    if damage is add:
+        return difference.actual is not None and alike(difference.actual, row)
+    held = difference.actual if damage is double else difference.expected
+    return held is not None and alike(held, victim)
+
+
+def alike(row: Row, other: Row) -> bool:
+    def text(value: Any) -> str:
+        return value.astimezone(timezone.utc).isoformat()[:16] if isinstance(value, datetime) else str(value)[:16]
+
+    return all(text(value) == text(other.get(name)) for name, value in row.items() if name not in ("values", "counts"))

@@ -37,6 +37,10 @@ _DONE = {
         "undo": "{query} is as it was before the rewind: the next start continues after batch {batch}",
         "discard": "{query} has nothing set aside by a rewind any more",
     },
+    "repair": {
+        "repair": "{query} is repaired\n  take it back: headrace verify {query} --undo",
+        "undo": "{query} holds again what it held before the repair",
+    },
     "rebuild": {
         "stopped": "{query}: the rebuild is stopped; headrace rebuild {query} continues it",
         "compared": "{query}: the rebuilt result lies beside; headrace rebuild {query} puts it in place, "
@@ -66,18 +70,18 @@ class ChangeOptions(ProjectOptions):
         return asks
 
 
-def _ends(command: Callable[..., int]) -> Callable[..., int]:
+def ends(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a command that ends a change."""
     asks = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
     return asks(with_project(json_option(as_object(ChangeOptions, command))))
 
 
-def _begins(command: Callable[..., int]) -> Callable[..., int]:
+def begins(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a command that begins a change."""
-    return click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")(_ends(command))
+    return click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")(ends(command))
 
 
-def _carried_out(
+def carried_out(
     change: AnyChange, show: Callable[[Any], None], options: ChangeOptions, say: Callable[[Any], int] | None = None
 ) -> int:
     """Apply `change`, say what was done, and give the exit code.
@@ -96,10 +100,10 @@ def _carried_out(
     done = change.apply()
     if not options.as_json and not asks:
         show(done.plan)
-    return _say_done(change, done, as_json=options.as_json) if say is None else say(done)
+    return say_done(change, done, as_json=options.as_json) if say is None else say(done)
 
 
-def _say_done(change: AnyChange, done: Any, *, as_json: bool) -> int:
+def say_done(change: AnyChange, done: Any, *, as_json: bool) -> int:
     if as_json:
         say_json(done.as_dict())
         return 0
@@ -121,7 +125,7 @@ def _say_held(held: Sequence[Held]) -> None:
 @click.argument("query")
 @click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
 @click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
-@_begins
+@begins
 def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptions) -> int:
     """Let QUERY read its sources from the beginning.
 
@@ -140,7 +144,7 @@ def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptio
     from headrace import api
 
     change = api.reset(project, name, result=result)
-    return _carried_out(change, _say_reset, options)
+    return carried_out(change, _say_reset, options)
 
 
 def _say_reset(plan: ResetPlan) -> None:
@@ -160,7 +164,7 @@ def _say_reset(plan: ResetPlan) -> None:
 @click.argument("query")
 @click.option("--to-batch", type=click.IntRange(min=0), metavar="N", help="The batch at whose end it is to be.")
 @click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
-@_begins
+@begins
 def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeOptions) -> int:
     """Bring QUERY and its result back to an earlier batch.
 
@@ -175,7 +179,7 @@ def rewind(query: str, to_batch: int | None, to_time: str | None, options: Chang
     from headrace import api
 
     change = api.rewind(project, name, to_batch=to_batch, to_time=time)
-    return _carried_out(change, _say_rewind, options)
+    return carried_out(change, _say_rewind, options)
 
 
 def _say_rewind(plan: RewindPlan) -> None:
@@ -217,7 +221,7 @@ def _say_rewind(plan: RewindPlan) -> None:
     help="Whether the table has the rows of a batch that was planned and not committed.",
 )
 @click.option("--verify", "verifies", is_flag=True, help="Compare the result with the batch answer afterwards.")
-@_begins
+@begins
 def adopt(
     query: str,
     checkpoint: str,
@@ -241,7 +245,7 @@ def adopt(
     def say(done: Adoption) -> int:
         return _say_adopted(project, done, verifies=verifies, as_json=options.as_json)
 
-    return _carried_out(change, _say_adoption, options, say)
+    return carried_out(change, _say_adoption, options, say)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -301,7 +305,7 @@ def _say_adoption(plan: AdoptionPlan) -> None:
 @click.option("--from", "since", metavar="TIME", help="Read only what came from then on, as 2024-05-01T00:00:00Z.")
 @click.option("--accept-partial", is_flag=True, help="Begin although the sources no longer hold all of the past.")
 @click.option("--wait", is_flag=True, help="Before the swap, wait until the query is stopped.")
-@_begins
+@begins
 def rebuild(
     query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeOptions
 ) -> int:
@@ -345,7 +349,7 @@ def _rebuilt(change: Rebuild, *, no_swap: bool = False, wait: bool = False, asks
 
         with Lines() as view:
             done = change.apply(approve=approve, wait=wait, reporter=view, notify=lambda note: click.echo(f"  {note}"))
-    _say_done(change, done, as_json=as_json)
+    say_done(change, done, as_json=as_json)
     return 0 if done.done in _ENDED_WELL or (no_swap and done.done == "compared") else 1
 
 
@@ -426,7 +430,7 @@ def _say_rebuild(status: RebuildStatus) -> None:
 
 @change.command(name="resume")
 @click.argument("query")
-@_ends
+@ends
 def change_resume(query: str, options: ChangeOptions) -> int:
     """End the change of QUERY that was stopped or cut off."""
     project, name = options.with_query(query)
@@ -438,7 +442,7 @@ def change_resume(query: str, options: ChangeOptions) -> int:
     done = change.resume()
     if change.name == "adopt":
         return _say_adopted(project, done, verifies=False, as_json=options.as_json)
-    return _say_done(change, done, as_json=options.as_json)
+    return say_done(change, done, as_json=options.as_json)
 
 
 @change.command(name="undo")
@@ -450,12 +454,12 @@ def change_undo(query: str, options: ProjectOptions) -> int:
     Until the query has planned a batch since. Of a rebuild the rebuilt result stays beside.
     """
     change = _begun(*options.with_query(query), "undo")
-    return _say_done(change, change.undo(), as_json=options.as_json)
+    return say_done(change, change.undo(), as_json=options.as_json)
 
 
 @change.command(name="discard")
 @click.argument("query")
-@_ends
+@ends
 def change_discard(query: str, options: ChangeOptions) -> int:
     """Delete for good what the last change of QUERY has set aside.
 
@@ -470,7 +474,7 @@ def change_discard(query: str, options: ChangeOptions) -> int:
         deleted = f"what the rebuild of {name} has made" if before else f"the former generation of {name}"
     if asks and not click.confirm(f"Delete for good {deleted}?", err=True):
         return 1
-    return _say_done(change, change.discard(), as_json=options.as_json)
+    return say_done(change, change.discard(), as_json=options.as_json)
 
 
 def _begun(project: Project, query: str, verb: str) -> AnyChange:

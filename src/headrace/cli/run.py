@@ -12,6 +12,7 @@ import click
 
 from headrace.cli.options import F, ProjectOptions, chosen, reads_project, ui_token
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
+from headrace.units import Duration
 
 if TYPE_CHECKING:
     from headrace.model import Project, Trigger
@@ -35,6 +36,7 @@ def trigger_options(command: F) -> F:
 @click.option(
     "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
 )
+@click.option("--verify-every", metavar="INTERVAL", help='Verify the results beside their run, as "1 hour".')
 @reads_project
 def run(
     queries: tuple[str, ...],
@@ -46,6 +48,7 @@ def run(
     metrics: int | None,
     with_ui: bool,
     ui_port: int | None,
+    verify_every: str | None,
     options: ProjectOptions,
 ) -> int:
     """Run the queries named, or all; 1 when one fails.
@@ -54,6 +57,7 @@ def run(
     needs is away, and 78 when none can succeed before the project is changed.
     """
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
+    every = None if verify_every is None else _seconds(verify_every)
     with ExitStack() as stack:
         stack.enter_context(telling_whether_to_start_again())
         project = options.project()
@@ -74,7 +78,9 @@ def run(
         )
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
-        result = run_queries(project, names, trigger=wanted, reporter=view, accept_forward=accept_forward)
+        result = run_queries(
+            project, names, trigger=wanted, reporter=view, accept_forward=accept_forward, verify_every=every
+        )
     view.summary(result)
     return result.exit_code
 
@@ -155,6 +161,14 @@ def trigger_of(*, once: bool, available_now: bool, interval: str | None) -> Trig
         except ValueError as error:
             raise _wrong(str(error), 'write for example: --trigger "5 seconds"') from error
     return Once() if once else AvailableNow() if available_now else None
+
+
+def _seconds(interval: str) -> float:
+    """The seconds of --verify-every; raises HeadraceError for what is no length of time."""
+    try:
+        return Duration.parse(interval).seconds
+    except ValueError as error:
+        raise _wrong(f"--verify-every: {error}", 'write for example: --verify-every "1 hour"') from error
 
 
 def _flags(once: bool, available_now: bool, interval: str | None) -> list[tuple[str, bool]]:

@@ -2,35 +2,67 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import say_json, say_table
+from headrace.cli.change import ChangeOptions, begins, carried_out, say_done
+from headrace.cli.options import chosen
+from headrace.cli.output import counted, say_json, say_table
 from headrace.cli.view.formatting import duration, number
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from headrace.change.repair import RepairPlan
     from headrace.model import Project
-    from headrace.verify import Verdict
+    from headrace.verify import Difference, Verdict
+
+# What of an input row is shown.
+_WIDTH = 160
 
 
 @click.command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@reads_project
-def verify(queries: tuple[str, ...], options: ProjectOptions) -> int:
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="COLUMN=VALUE,...",
+    help="Compare only the rows that have these values, as action=open,hour=2024-01-01T01:00.",
+)
+@click.option("--since", type=click.IntRange(min=0), metavar="BATCH", help="Compare only what later batches touched.")
+@click.option("--repair", is_flag=True, help="Put the wrong rows right, by their key.")
+@click.option("--undo", is_flag=True, help="Bring back what the last repair has replaced.")
+@begins
+def verify(
+    queries: tuple[str, ...], keys: Sequence[str], since: int | None, repair: bool, undo: bool, options: ChangeOptions
+) -> int:
     """Prove that results equal the batch query; 1 when one does not.
 
     Each query gets its own verdict, whatever the others do. With --json each verdict is a line, as soon as it is found.
+    A differing row is shown with the last batch and the input rows that it goes back to. --repair is of one query,
+    which must not be running: the wrong rows are shown first, then written in one transaction of the sink's database;
+    --undo brings back what was there before, until the query has written a batch again.
     """
+    given = [_key(text) for text in keys]
+    if (repair or undo) and (len(queries) != 1 or since is not None or (repair and undo) or (undo and keys)):
+        raise click.UsageError("--repair, which --key may limit, and --undo are each of one query")
+    if not repair and (options.yes or options.dry_run):
+        raise click.UsageError("--yes and --dry-run are of --repair")
+    if repair or undo:
+        project, name = options.with_query(queries[0])
+        from headrace import api
+
+        change = api.repair(project, name, keys=given)
+        return say_done(change, change.undo(), as_json=options.as_json) if undo else carried_out(change, _plan, options)
     project = options.project()
     names = chosen(project, queries)
     worst = 0
-    for verdict in _judged(project, names):
+    for verdict in _judged(project, names, given, since):
         worst = max(worst, verdict.exit_code)
         if options.as_json:
             say_json(verdict.as_dict())
@@ -39,14 +71,33 @@ def verify(queries: tuple[str, ...], options: ProjectOptions) -> int:
     return worst
 
 
-def _judged(project: Project, names: Sequence[str]) -> Iterator[Verdict]:
+def _key(text: str) -> dict[str, str]:
+    """The columns and values of a key; a comma in a value is one before which no name and `=` follow."""
+    pairs = [part.partition("=") for part in re.split(r",(?=\s*\w+=)", text)]
+    if not all(name.strip() and given for name, given, _ in pairs):
+        raise click.BadParameter(f"'{text}' is not COLUMN=VALUE, as action=open", param_hint="--key")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _plan(plan: RepairPlan | None) -> None:
+    if plan is not None:
+        _say(plan.verdict)
+        click.echo(
+            f"{plan.query}: {counted(plan.written, 'row')} are written and {counted(plan.deleted, 'row')} deleted; all "
+            "others stay as they are"
+        )
+
+
+def _judged(
+    project: Project, names: Sequence[str], keys: Sequence[Mapping[str, str]], since: int | None
+) -> Iterator[Verdict]:
     """Each verdict as soon as it is found."""
     from rich.console import Console
 
     from headrace.api import verify_each
 
     console = Console(stderr=True, markup=False, highlight=False)
-    with closing(verify_each(project, names)) as verdicts:
+    with closing(verify_each(project, names, keys=keys, since_batch=since)) as verdicts:
         for name in names:
             waiting = console.status(f"{name}: running the batch query") if console.is_terminal else nullcontext()
             with waiting:
@@ -65,7 +116,8 @@ def _say(verdict: Verdict) -> None:
 
 def sentence(verdict: Verdict) -> str:
     """What was found of which query, up to which batch."""
-    upto = "" if verdict.batch is None else f", up to batch {verdict.batch}"
+    upto = f", {verdict.scope}" if verdict.scope else ""
+    upto += "" if verdict.batch is None else f", up to batch {verdict.batch}"
     return f"{verdict.query}{upto}: {verdict.sentence}"
 
 
@@ -95,9 +147,18 @@ def difference_table(verdict: Verdict) -> Table:
 
     total = verdict.missing + verdict.unexpected + verdict.different
     table = Table(title=f"the first {len(verdict.differences)} of {number(total)} differing rows", box=box.SIMPLE_HEAD)
-    for column in ("row", "key", "the batch query says", "the sink holds"):
+    for column in ("row", "key", "the batch query says", "the sink holds", "its last input"):
         table.add_column(column, overflow="fold")
     for difference in verdict.differences:
         cells = (difference.key, difference.expected, difference.actual)
-        table.add_row(difference.kind, *map(cell, cells))
+        table.add_row(difference.kind, *map(cell, cells), Text(_origin(difference)))
     return table
+
+
+def _origin(difference: Difference) -> str:
+    """The newest input rows that the row goes back to."""
+    if difference.fed_by is None:
+        return ""
+    if not difference.fed_by:
+        return "none: no batch has written this row"
+    return "\n".join(str(row) if len(str(row)) <= _WIDTH else f"{str(row)[:_WIDTH]}..." for row in difference.fed_by)

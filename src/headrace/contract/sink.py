@@ -49,8 +49,9 @@ class Sink(Connector):
     Sinks that are equal write to the same place, which only one query may do. After a crash at any point, starting
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
 
-    What it can do beyond that is an object each, or None: `ledger`, `late_rows`, `answers`, `rename`, `rewind` and
-    `swap`. `reset` and `adoption` are always there, since a result that nobody can move or enter stays as it is.
+    What it can do beyond that is an object each, or None: `ledger`, `late_rows`, `repair`, `answers`, `rename`,
+    `rewind` and `swap`. `reset` and `adoption` are always there, since a result that nobody can move or enter stays as
+    it is.
     """
 
     @property
@@ -107,6 +108,11 @@ class Sink(Connector):
     @property
     def late_rows(self) -> SinkLateRows | None:
         """Late rows brought back into the result."""
+        return None
+
+    @property
+    def repair(self) -> SinkRepair | None:
+        """Wrong rows of the result put right."""
         return None
 
     @property
@@ -189,6 +195,21 @@ class SinkLateRows(Ability):
 
         Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
         """
+
+
+class SinkRepair(Ability):
+    """Wrong rows of the result put right, in one transaction each. No driver runs."""
+
+    @abstractmethod
+    def apply(self, correction: Correction, context: SinkContext) -> None:
+        """Write `correction`, keep what it replaces, and of no earlier repair, and fence older drivers off.
+
+        Raises SinkError if the sink holds something else than the snapshot.
+        """
+
+    @abstractmethod
+    def undo(self, context: SinkContext) -> None:
+        """Bring back what the last repair replaced; raises NothingChanged if there is none, or a batch is in since."""
 
 
 class SinkAnswers(Ability):

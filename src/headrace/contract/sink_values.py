@@ -141,18 +141,18 @@ class LedgerLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """What bringing late rows back changes in a result of which a snapshot was taken.
+    """What bringing late rows back, or a repair, changes in a result of which a snapshot was taken.
 
     snapshot: what the correction was computed from; the sink must hold just that when it is made.
     rows: with the result's schema; each replaces the row of its key, or is a new one.
     deletes: the key's columns of the rows that the result has no more.
-    late: how many rows are brought back, those of the batches up to `snapshot.batch`.
+    late: how many rows are brought back, those of the batches up to `snapshot.batch`; None: it is a repair.
     """
 
     snapshot: Snapshot
     rows: DataFrame
     deletes: DataFrame
-    late: int
+    late: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from headrace.storage import json_record
 from headrace.storage.durable import sync
 from headrace.storage.private import writing_to
 
-ChangeName: TypeAlias = Literal["adopt", "rebuild", "reset", "rewind"]
+ChangeName: TypeAlias = Literal["adopt", "rebuild", "repair", "reset", "rewind"]
 Choice: TypeAlias = Literal["keep", "drop"]
 # done: it can be taken back. discard: what that needs is being deleted.
 Way: TypeAlias = Literal["reset", "rewind", "undo", "done", "discard"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.verify.late_rows import late
     from headrace.verify.proof import verify
-    from headrace.verify.verdict import Difference, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
+    from headrace.verify.verdict import Difference, InputRow, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
 
-__all__ = ["Difference", "LateRow", "Lateness", "OperatorLateRows", "Replayed", "Verdict", "late", "verify"]
+__all__ = ["Difference", "InputRow", "LateRow", "Lateness", "OperatorLateRows", "Replayed", "Verdict", "late", "verify"]
 
 _MODULES = (
     "headrace.verify.verdict",

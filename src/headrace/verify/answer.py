@@ -52,13 +52,16 @@ class Prefix:
 
     For an answer they begin with batch 0; for what is told row by row any first batch will do.
 
-    named: whether each row knows its source, its number there, and itself as JSON (ORIGIN, hidden as the others are).
+    named: whether each row knows its source, its number there, its file, and itself as JSON (ORIGIN, hidden as the
+        others are).
+    traced: whether BATCH is there also where no operator asks for it.
     """
 
     through: int
     sources: Mapping[str, SourcePrefix]
     watermarks: Mapping[int, BatchWatermarks]
     named: bool = False
+    traced: bool = False
     label: str = ""
 
     @property
@@ -94,7 +97,8 @@ class Prefix:
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
             number = F.monotonically_increasing_id()
-            origin = F.struct(F.lit(use).alias("source"), number.alias("number"), line.alias("line"))
+            file = F.input_file_name().alias("file")
+            origin = F.struct(F.lit(use).alias("source"), number.alias("number"), file, line.alias("line"))
             known = known.withColumn(ORIGIN, origin)
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
 
@@ -173,7 +177,7 @@ def answer(
     analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimised(spark, streaming)))
     known = operators(analysed, optimised, complete=query.mode == "complete")
     newest = not known and query.mode == "update" and bool(key)
-    dated = newest or any(column is not None for operator in known for column in operator.late)
+    dated = newest or prefix.traced or any(column is not None for operator in known for column in operator.late)
     batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
     uncertain = (*unsure, *late_and_open.of_plan(query, stream, analysed, known))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:

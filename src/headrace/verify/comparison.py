@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from headrace.verify.verdict import Difference
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField, StructType
+
+    from headrace.contract import Snapshot
 
 _REJECTED, _EXCUSED = "times_rejected", "times_excused"
 # The metric that a comparison observes.
@@ -98,15 +101,40 @@ def compare(
             return _with(totals, *differences(rest, schema, wanted.columns, key, most=missing + unexpected))
     finally:
         rest.unpersist()
-    by = [column for column, name in zip(wanted.columns, schema.names, strict=True) if name in key]
-    aside = _plain(_ordered(rejected, schema), schema)
-    counted = _excused(_counted({EXPECTED: wanted, ACTUAL: held, _REJECTED: aside}), wanted.columns, by).persist()
+    counted = _less_rejected({EXPECTED: wanted, ACTUAL: held}, rejected, schema, key).persist()
     try:
         excused = int(_sum_of(counted, _EXCUSED))
         found = differences(_differing(counted), schema, wanted.columns, key, most=missing + unexpected)
     finally:
         counted.unpersist()
     return _with(replace(totals, rejected=excused), *found)
+
+
+def _less_rejected(
+    sides: Mapping[str, DataFrame], rejected: DataFrame, schema: StructType, key: Sequence[str]
+) -> DataFrame:
+    """The counted rows of both sides with the rejected ones excused."""
+    columns = sides[EXPECTED].columns
+    by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
+    aside = _plain(_ordered(rejected, schema), schema)
+    return _excused(_counted({**sides, _REJECTED: aside}), columns, by)
+
+
+@contextmanager
+def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame, DataFrame]]:
+    """The rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
+    schema, key = expected.schema, list(held.key)
+    wanted = _plain(expected, schema)
+    sides = {EXPECTED: wanted, ACTUAL: _plain(_ordered(held.rows, schema), schema)}
+    counted = _counted(sides) if held.rejected is None else _less_rejected(sides, held.rejected, schema, key)
+    pairs = _paired(_differing(counted), schema, wanted.columns, held.key).where("kind <> 'same'").persist()
+    rows = pairs.where("expected IS NOT NULL").select("expected.*").toDF(*schema.names)
+    there = pairs.where("actual IS NOT NULL").select("actual.*").toDF(*schema.names)
+    quoted = [f"`{name}`" for name in key]
+    try:
+        yield rows, there.select(*quoted).join(rows.select(*quoted), key, "left_anti")
+    finally:
+        pairs.unpersist()
 
 
 def _with(totals: Comparison, counts: Mapping[str, int], first: tuple[Difference, ...]) -> Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -30,9 +30,11 @@ from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.verify import late_and_open
 from headrace.verify.answer import READ, BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import Range, of_several_forms, ranges, version_ranges
+from headrace.verify.cause import explained
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
 from headrace.verify.rerun import Rerun, settings_of
+from headrace.verify.scope import WHOLE, Choice, Scope
 from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, findings_of
 
 if TYPE_CHECKING:
@@ -40,21 +42,32 @@ if TYPE_CHECKING:
 
     from headrace.contract import Snapshot
 
+    Mend = Callable[[DataFrame, Snapshot], None]
 
-def verify(project: Project, query: str, *, spark: SparkSession | None = None) -> Verdict:
+
+def verify(project: Project, query: str, *, spark: SparkSession | None = None, scope: Scope = WHOLE) -> Verdict:
     """Compare what the sink of `query` holds with the batch answer over the prefix that it has committed.
 
     Nothing is written, and the session stays as it was. The query may be running meanwhile. What keeps the verdict
     open, such as a missing file or a damaged checkpoint, is reported by the verdict's findings. Raises ProjectError
     when no query has that name and PlatformError when no session can be started.
     """
-    return next(verify_each(project, [query], spark=spark))
+    return next(verify_each(project, [query], spark=spark, scope=scope))
 
 
 def verify_each(
-    project: Project, queries: Sequence[str], *, spark: SparkSession | None = None
+    project: Project,
+    queries: Sequence[str],
+    *,
+    spark: SparkSession | None = None,
+    scope: Scope = WHOLE,
+    mend: Mend | None = None,
 ) -> Generator[Verdict, None, None]:
-    """The verdict of each of `queries`, as soon as it is found; see `verify`."""
+    """The verdict of each of `queries`, as soon as it is found; see `verify`.
+
+    scope: which rows are compared. mend: called with the rows that a wrong sink must hold, and with what it holds,
+    where one form of the query has made all of it.
+    """
     with ExitStack() as opened:
         for name in queries:
             begun = time.monotonic()
@@ -65,10 +78,11 @@ def verify_each(
             else:
                 spark = spark or opened.enter_context(borrowed(project))
                 with borrowed(project, spark) as session, applied(session, session_settings(project, session)):
-                    verdict = _guarded(project, declared, committed, session)
+                    verdict = _guarded(project, declared, committed, session, scope, mend)
                     verdict = replace(verdict, findings=(*verdict.findings, *_left_out(project, declared)))
             yield replace(
                 verdict,
+                scope=str(scope),
                 seconds=time.monotonic() - begun,
                 findings=tuple(with_command(declared, project.redacted_finding(each)) for each in verdict.findings),
             )
@@ -95,11 +109,13 @@ def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
         return ()
 
 
-def _guarded(project: Project, query: Query, committed: int | None, spark: SparkSession) -> Verdict:
+def _guarded(
+    project: Project, query: Query, committed: int | None, spark: SparkSession, scope: Scope, mend: Mend | None
+) -> Verdict:
     """The verdict on one query; what it cannot be proved for is no trouble of the others."""
     try:
         with registered_tables(project, query, spark):
-            return _proved(project, query, layout_of(project, query), committed, spark)
+            return _proved(project, query, layout_of(project, query), committed, spark, scope, mend)
     except Exception as error:
         findings = findings_of(query, error)
         return Verdict(query=query.name, batch=committed, state="undecided", findings=findings)
@@ -164,7 +180,15 @@ def uncommitted(query: Query) -> Finding:
     )
 
 
-def _proved(project: Project, query: Query, layout: QueryLayout, committed: int | None, spark: SparkSession) -> Verdict:
+def _proved(
+    project: Project,
+    query: Query,
+    layout: QueryLayout,
+    committed: int | None,
+    spark: SparkSession,
+    scope: Scope,
+    mend: Mend | None,
+) -> Verdict:
     run = sink_context(project, query, layout)
     with blamed_on_the_sink(query):
         snapshot = query.sink.read_back(spark, run)
@@ -173,7 +197,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))
     if committed is not None and through < committed:
         return Verdict(query=query.name, batch=through, state="mismatch", findings=(_lost(query, through, committed),))
-    prefix = prefix_of(project, query, layout, through)
+    prefix = replace(prefix_of(project, query, layout, through), traced=scope.since is not None)
     try:
         over = version_ranges(project, query, layout, through, spark)
     except CheckFailed as error:
@@ -196,6 +220,7 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         state: State = "mismatch" if len(parts) == 1 else "undecided"
         several = () if len(parts) == 1 else (of_several_forms(query, parts),)
         return Verdict(query=query.name, batch=through, state=state, findings=(*several, finding))
+    only = scope.choice(query, spark, expected, snapshot.key)
     again = Rerun(
         project=project,
         query=query,
@@ -204,12 +229,25 @@ def _proved(project: Project, query: Query, layout: QueryLayout, committed: int 
         left_out=Repartitions(layout.repartitions).batches(Checkpoint(layout.checkpoint)),
         conf=settings_of(Checkpoint(layout.checkpoint), through),
     )
-    verdict = verdict_of(
-        Evidence(query=query, batch=through, expected=expected, snapshot=snapshot, again=again, spark=spark)
+    evidence = Evidence(
+        query=query,
+        batch=through,
+        expected=expected,
+        snapshot=snapshot,
+        again=again,
+        spark=spark,
+        only=only,
+        mend=mend if len(parts) == 1 else None,
     )
+    verdict = verdict_of(evidence)
     if len(parts) > 1 and verdict.state in ("mismatch", "undecided"):
         with blamed_on_the_sink(query, snapshot):
-            return verdict_by_ranges(query, verdict, snapshot, parts, answered)
+            verdict = verdict_by_ranges(query, verdict, snapshot, parts, answered, only)
+    if verdict.state == "mismatch" and verdict.differences:
+        with suppress(Exception):  # The verdict is there, whether its rows are explained or not.
+            named = replace(prefix, named=True, traced=True)
+            asked = answer(project, query, named, spark, over, snapshot.key, replayed=snapshot.replayed)
+            verdict = replace(verdict, differences=explained(spark, asked, snapshot.key, verdict.differences))
     return verdict
 
 
@@ -239,10 +277,11 @@ def verdict_by_ranges(
     snapshot: Snapshot,
     parts: Sequence[Range],
     answered: Callable[[Range], BatchAnswer],
+    only: Choice,
 ) -> Verdict:
     """What can be said of a result that several forms made and that is not the answer of the newest one.
 
-    answered: the answer of the query as it is now over the batches of a range.
+    answered: the answer of the query as it is now over the batches of a range. only: takes the rows that are compared.
     """
     own = [each for each in parts if each.newest]
     if query.mode == "update":
@@ -253,7 +292,7 @@ def verdict_by_ranges(
         because = ", and its state carries from batch to batch, so that no range can be judged by itself"
         return replace(verdict, state="undecided", findings=(of_several_forms(query, parts, because),))
     rows: DataFrame = reduce(lambda one, other: one.unionByName(other), (each.frame for each in answers))
-    found = compare(rows, snapshot.rows, snapshot.key, snapshot.rejected)
+    found = compare(only(rows), only(snapshot.rows), snapshot.key, snapshot.rejected)
     lacking, judged = found.missing + found.different, " and ".join(map(str, own))
     verdict = replace(
         verdict,
@@ -277,7 +316,7 @@ _RANK = "__headrace_rank"
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict on `query` up to `batch` is found from."""
+    """What a verdict on `query` up to `batch` is found from: of the rows that `only` takes. mend: see `verify_each`."""
 
     query: Query
     batch: int
@@ -285,6 +324,18 @@ class Evidence:
     snapshot: Snapshot
     again: Rerun
     spark: SparkSession
+    only: Choice
+    mend: Mend | None = None
+
+    def compared(self, rows: DataFrame) -> Comparison:
+        """The sink against the rows that it must hold."""
+        snapshot = self.snapshot
+        return compare(self.only(rows), self.only(snapshot.rows), snapshot.key, snapshot.rejected)
+
+    def mended(self, rows: DataFrame) -> None:
+        """Let a sink that does not hold these rows be put right, if that was asked for."""
+        if self.mend is not None:
+            self.mend(self.only(rows), replace(self.snapshot, rows=self.only(self.snapshot.rows)))
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
@@ -293,12 +344,13 @@ def verdict_of(evidence: Evidence) -> Verdict:
     if expected.by_function:
         return _by_rerun(evidence, Verdict(query=query.name, batch=evidence.batch, state="undecided"))
     with blamed_on_the_sink(query, snapshot):
-        found = compare(expected.frame, snapshot.rows, snapshot.key, snapshot.rejected)
+        found = evidence.compared(expected.frame)
     verdict = _counted(evidence, found)
     if found.equal:
         return replace(verdict, state=_fine(verdict))
     reasons = tuple(_reasons(evidence, found, verdict))
     if not reasons:
+        evidence.mended(expected.frame)
         return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
     verdict = replace(verdict, state="undecided", findings=reasons)
     return _by_rerun(evidence, verdict) if all(map(_is_settled_by_rerun, reasons)) else verdict
@@ -353,7 +405,7 @@ def _reasons(evidence: Evidence, found: Comparison, verdict: Verdict) -> Iterato
         yield late_and_open.revived_sessions(query, revived)
     # In the other modes a database refuses a second row of one key.
     if snapshot.key and query.mode == "update":
-        distinct = expected.frame.select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
+        distinct = evidence.only(expected.frame).select(*[f"`{name}`" for name in snapshot.key]).distinct().count()
         if distinct < found.rows_expected:
             yield late_and_open.unfit_key(query, snapshot.key, found.rows_expected - distinct)
 
@@ -370,7 +422,7 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
         return replace(undecided, findings=(*findings, obstacle))
     try:
         with again.rows(evidence.spark, key) as rows, blamed_on_the_sink(query, snapshot):
-            found = compare(rows, snapshot.rows, key, snapshot.rejected)
+            found = evidence.compared(rows)
             verdict = _compared(replace(undecided, rerun=True, findings=()), found)
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)
@@ -384,6 +436,7 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
                             query, "runs with the rows of a batch in another order differ"
                         )
                         return replace(verdict, state="undecided", findings=(reason,))
+            evidence.mended(rows)
     except CheckFailed as error:
         return replace(undecided, findings=(*findings, *error.findings))
     return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
@@ -407,6 +460,8 @@ def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:
 def wrong(query: Query, what: str) -> Finding:
     """The sink holds something else than it must."""
     fix = "look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)"
+    if query.sink.repair is not None:
+        fix = f"look at the rows below; put them right: headrace verify {query.name} --repair"
     return Finding(code="HR712", what=what, fix=fix, where=query.where)
 
 

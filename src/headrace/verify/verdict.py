@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -28,13 +28,37 @@ CORRECT = "correct: equal to the batch query over the same input"
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputRow:
+    """A row of a source, as JSON, that fed a row of the result; file: where it lies, empty for what is not a file."""
+
+    source: str
+    batch: int
+    file: str
+    row: str
+
+    def __str__(self) -> str:
+        where = f" ({self.file.rpartition('/')[2]})" if self.file else ""
+        return f"{self.source}, batch {self.batch}{where}: {self.row}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One row in which the sink and the batch answer differ; `key` is empty when the sink has none."""
+    """One row in which the sink and the batch answer differ; `key` is empty when the sink has none.
+
+    fed_by: input rows that the row of this key is made of, those of the newest batch first: up to a handful of each
+    source. None: it is not known; empty: there are none, so that the query has never written such a row.
+    """
 
     kind: Kind
     key: Mapping[str, Any]
     expected: Mapping[str, Any] | None
     actual: Mapping[str, Any] | None
+    fed_by: tuple[InputRow, ...] | None = None
+
+    @property
+    def last_batch(self) -> int | None:
+        """The last batch that a row of the key came in; None: it is not known, or none did."""
+        return self.fed_by[0].batch if self.fed_by else None
 
     def as_dict(self) -> dict[str, Any]:
         """The difference as plain data."""
@@ -43,6 +67,8 @@ class Difference:
             "key": plain(self.key),
             "expected": plain(self.expected),
             "actual": plain(self.actual),
+            "last_batch": self.last_batch,
+            "fed_by": None if self.fed_by is None else [asdict(row) for row in self.fed_by],
         }
 
 
@@ -86,6 +112,7 @@ class Verdict:
     the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
     rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;
     rows_set_aside those that the sink did not take and keeps in its quarantine.
+    scope: which rows alone were compared, in words; empty: all.
     rerun: whether the proof is another run over the same batches, because a batch query does not tell.
     differences and late are the first of them; missing, unexpected and different count them all.
     """
@@ -106,6 +133,7 @@ class Verdict:
     differences: tuple[Difference, ...] = ()
     late: tuple[LateRow, ...] = ()
     rerun: bool = False
+    scope: str = ""
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
 
@@ -158,6 +186,7 @@ class Verdict:
             **{name: getattr(self, name) for name in (*counts, "rows_set_aside", "missing", "unexpected", "different")},
             "rows_pending": self.rows_open,
             "rerun": self.rerun,
+            "scope": self.scope,
             "differences": [difference.as_dict() for difference in self.differences],
             "late": [row.as_dict() for row in self.late],
             "seconds": round(self.seconds, 3),

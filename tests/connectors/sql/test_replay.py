@@ -1,4 +1,4 @@
-"""Late rows come back into a table of every database in one transaction, once, and only into what was looked at."""
+"""Late rows, and repairs, come into a table of every database in one transaction, once, and only into what was seen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import Correction
-from headrace.errors import SinkError
+from headrace.errors import NothingChanged, SinkError
 from tests.connectors.exactly_once.test_two_drivers import Lossy, lost_answer
 
 from .databases import EVERY, Database, Life, database
@@ -80,6 +80,45 @@ def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(context: Life
     # A query that is begun anew has another checkpoint, and has brought back nothing.
     known_as(context, "two")
     assert context.sink.late_rows.last(context.run) is None
+
+
+def test_a_repair_is_undone_until_a_batch_came_and_fences_an_older_driver_off(
+    context: Life, database: Database
+) -> None:
+    rows = [("a", AT, 1), ("b", AT, 2), ("c", AT, 3)]
+    context.checkpoint("one", offsets=0, commits=-1)
+    writer = context.begin()
+    writer(context.frame(rows), 0)
+    repair = context.sink.repair
+    assert repair is not None
+    change = replace(correction(context, [("a", AT, 5), ("d", AT, 1)], [("b", AT)]), late=None)
+    repaired = [("a", AT, 5), ("c", AT, 3), ("d", AT, 1)]
+    for _ in range(2):
+        repair.apply(change, context.run)
+        assert context.rows() == repaired
+        repair.undo(context.run)
+        with pytest.raises(NothingChanged, match="no repair"):
+            repair.undo(context.run)
+        assert context.rows() == rows
+
+    context.checkpoint("one", offsets=0, commits=0)
+    writer = context.begin()
+    repair.apply(change, context.run)
+    with pytest.raises(Exception, match=r"epoch|driver"):
+        writer(context.frame([("x", AT, 1)]), 1)
+    assert context.rows() == repaired
+    context.checkpoint("one", offsets=1, commits=0)
+    context.begin()(context.frame([("e", AT, 1)]), 1)
+    with pytest.raises(NothingChanged, match="other batches"):
+        repair.undo(context.run)
+    assert context.rows() == [*repaired, ("e", AT, 1)]
+
+    # Late rows that come back between are not lost by an undo.
+    repair.apply(replace(correction(context, [("a", AT, 7)]), late=None), context.run)
+    context.sink.late_rows.apply(correction(context, [("a", AT, 8)]), context.run)
+    with pytest.raises(NothingChanged, match="no repair"):
+        repair.undo(context.run)
+    assert context.rows()[0] == ("a", AT, 8)
 
 
 def test_many_rows_go_by_way_of_staging_tables_that_do_not_stay(context: Life, database: Database) -> None:

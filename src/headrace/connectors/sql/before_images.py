@@ -30,7 +30,7 @@ from headrace.contract import SinkContext
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind: TypeAlias = Literal["batch", "correction", "rewind"]
+Kind: TypeAlias = Literal["batch", "correction", "rewind", "repair"]
 STEP, THERE = f"{OWN_PREFIX}step", f"{OWN_PREFIX}there"
 _KEYS = f"{OWN_PREFIX}keys"
 # Steps that are looked at after each batch, whether they are older than what is kept.
@@ -171,6 +171,10 @@ class BeforeImages(OwnLines):
             TableWrite(step=int(step), batch=int(batch), kind=kind, whole=bool(whole), void=int(void), at=str(at))
             for step, batch, kind, whole, void, at in self.select(statement, *self.mine)
         ]
+
+    def forget_repairs(self) -> None:
+        """Delete what a repair has replaced: something else is done to its rows."""
+        self.forget_steps([step.step for step in self.steps() if step.kind == "repair"])
 
     def forget_steps(self, steps: Sequence[int]) -> None:
         """Delete steps with what they keep."""

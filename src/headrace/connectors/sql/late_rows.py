@@ -1,4 +1,4 @@
-"""Late rows brought back into a result table: what they change, and a line of their own, in one transaction."""
+"""Late rows brought back into a result table, and a line of their own, or a repair of it, in one transaction."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class TableLateRows(OfTable, SinkLateRows):
                     Checkpoint(context.checkpoint).id or ""
                 )
         except dialect.errors as error:
-            raise explained(dialect, error, f"it is not known whether {_what(context, 'brought back')}") from None
+            raise explained(dialect, error, f"it is not known whether {_what(context, late=0)}") from None
 
     def apply(self, correction: Correction, context: SinkContext) -> None:
         # Rows of the result are replaced here, whatever the query's own mode does.
-        context = replace(context, mode="update")
+        context, late = replace(context, mode="update"), correction.late
         dialect = self.dialect()
         table, transaction = result_table(self.table, self.key, correction.rows.schema, context), Transaction()
         try:
@@ -53,27 +53,26 @@ class TableLateRows(OfTable, SinkLateRows):
                 table = table.as_known(connection, dialect)
                 ledger = Ledger(connection, dialect, context, table.name)
                 ledger.create()
-                make_all(connection, dialect, [REPLAYS_FORM])
-                before = BeforeImages.of(connection, dialect, context, table) if self.rewindable else None
-                if before is not None:
+                if correction.late is not None:
+                    make_all(connection, dialect, [REPLAYS_FORM])
+                before = BeforeImages.of(connection, dialect, context, table)
+                if self.rewindable:
                     before.make()
                 stage = _stage(ledger, table, quarantines=self.quarantines)
                 content = stage.large(correction.rows)
                 try:
-                    _transact(ledger, table, content, correction, before, transaction)
+                    _transact(ledger, table, content, correction, before, transaction, keeps=self.rewindable)
                 finally:
                     with suppress(*dialect.errors):
                         dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
         except RowError as error:
-            fix = (
-                "correct the query or the table, or set on_bad_row to quarantine; the late rows can also be exported: "
-                "--export"
-            )
-            raise _fault(context, "HR408", str(error), fix) from None
+            fix = "correct the query or the table, or set on_bad_row to quarantine"
+            fix += "" if late is None else "; the late rows can also be exported: --export"
+            raise _fault(context, "HR408", str(error), fix, late) from None
         except StageError as error:
-            raise _fault(context, error.problem.code, error.problem.what, error.problem.fix) from None
+            raise _fault(context, error.problem.code, error.problem.what, error.problem.fix, late) from None
         except dialect.errors as error:
-            what, done = _what(context, "not brought back"), _what(context, "brought back")
+            what, done = (_what(context, late, negated=negated) for negated in (True, False))
             raise explained(dialect, error, what, transaction, done) from None
 
 
@@ -98,8 +97,10 @@ def _transact(
     table: ResultTable,
     content: Content,
     correction: Correction,
-    before: BeforeImages | None,
+    before: BeforeImages,
     transaction: Transaction,
+    *,
+    keeps: bool = True,
 ) -> None:
     connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     batch = correction.snapshot.batch
@@ -112,10 +113,13 @@ def _transact(
     dialect.attach(connection, (*content.parts, *content.bad_parts))
     context.on_boundary("before-transaction", batch)
     with transaction.begin(connection, dialect):
-        ledger.epoch(lock=True)
+        epoch = ledger.epoch(lock=True)
         _require_unchanged(ledger, correction)
-        if before is not None:
-            step = before.begin(batch, "correction")
+        before.forget_repairs()
+        if correction.late is None:
+            ledger.enter_epoch(epoch + 1)
+        if keeps:
+            step = before.begin(batch, "repair" if correction.late is None else "correction")
             before.keep_keys(step, deletes)
             before.keep_content(step, content)
         for values in gone:
@@ -127,8 +131,9 @@ def _transact(
         quarantine = QuarantineTable(connection, dialect, context, table.name)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
-        whose = (*ledger.mine, Checkpoint(context.checkpoint).id or "", batch)
-        ledger.enter(REPLAYS_FORM, *whose, correction.late, content.rows, len(gone), bad, now())
+        if correction.late is not None:
+            whose = (*ledger.mine, Checkpoint(context.checkpoint).id or "", batch)
+            ledger.enter(REPLAYS_FORM, *whose, correction.late, content.rows, len(gone), bad, now())
     context.on_boundary("after-transaction", batch)
 
 
@@ -139,7 +144,7 @@ def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
         what = (
             "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"
         )
-        raise _fault(context, "HR693", what, "let nothing else write, and give the command again")
+        raise _fault(context, "HR693", what, "let nothing else write, and give the command again", correction.late)
 
 
 def _deletes(correction: Correction, table: ResultTable) -> pa.Table:
@@ -148,9 +153,11 @@ def _deletes(correction: Correction, table: ResultTable) -> pa.Table:
     return flat(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
-def _what(context: SinkContext, done: str) -> str:
-    return f"late rows of query '{context.query}' were {done}"
+def _what(context: SinkContext, late: int | None, *, negated: bool = False) -> str:
+    """What was done, or was not; late: None for a repair."""
+    rows, done = ("wrong", "put right") if late is None else ("late", "brought back")
+    return f"{rows} rows of query '{context.query}' were {'not ' if negated else ''}{done}"
 
 
-def _fault(context: SinkContext, code: str, what: str, fix: str) -> SinkError:
-    return SinkError(code=code, what=f"{_what(context, 'not brought back')}: {what}", fix=fix)
+def _fault(context: SinkContext, code: str, what: str, fix: str, late: int | None) -> SinkError:
+    return SinkError(code=code, what=f"{_what(context, late, negated=True)}: {what}", fix=fix)

@@ -58,8 +58,9 @@ class Rewinding:
         return max([*(lines - kept), *lacking, min(lines)])
 
     def taken(self, batch: int) -> list[TableWrite]:
-        """The steps after `batch`, oldest first."""
-        return [step for step in self.images.steps() if step.batch > batch and not step.void and step.kind != "rewind"]
+        """The steps after `batch`, oldest first; what a repair has put right stays so."""
+        taken = [step for step in self.images.steps() if step.batch > batch and not step.void]
+        return [step for step in taken if step.kind not in ("rewind", "repair")]
 
     def is_ahead(self, batch: int) -> bool:
         """Whether the table has more than the batches up to `batch`."""
@@ -178,6 +179,7 @@ class TableRewind(OfTable, SinkRewind):
                 raise NothingChanged(code="HR580", what=what, fix=fix)
             images = found.images
             _forget(found)
+            images.forget_repairs()
             steps = found.taken(batch)
             saved = images.begin(batch, "rewind", whole=any(step.whole for step in steps))
             found.restore(steps, saved=saved)

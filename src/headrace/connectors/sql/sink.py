@@ -18,6 +18,7 @@ from headrace.connectors.sql.dialect import Dialect, OfTable
 from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
 from headrace.connectors.sql.late_rows import TableLateRows
 from headrace.connectors.sql.prepare import DatabaseLedger, incompatibilities
+from headrace.connectors.sql.repair import TableRepair
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
@@ -209,6 +210,10 @@ class DatabaseSink(Sink):
     def late_rows(self) -> TableLateRows:
         quarantines, rewindable = self.on_bad_row == "quarantine", self.rewindable is not None
         return self._of(TableLateRows, quarantines=quarantines, rewindable=rewindable)
+
+    @property
+    def repair(self) -> TableRepair | None:
+        return self._of(TableRepair) if self.key else None
 
     @property
     def answers(self) -> DatabaseAnswers:

@@ -125,6 +125,20 @@ def borrowed(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> I
             sessions.clearActiveSession()
 
 
+# Behind Spark's own pool and those of the batches in the alphabet, by which Spark chooses between equals.
+_LAST_POOL = "verify"
+
+
+@contextmanager
+def last_in_turn() -> Iterator[None]:
+    """Let the jobs of this thread, in a group of their own, leave the cores to batches that want as many."""
+    spark = _default()
+    if spark is not None:
+        spark.sparkContext.setJobGroup("headrace verify", "headrace verify")
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", _LAST_POOL)
+    yield
+
+
 def activate(spark: SparkSession) -> None:
     """Let `spark` be the active session of the thread of the JVM that serves this one."""
     jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(spark))

@@ -1,0 +1,145 @@
+"""A batch plan that also gives, with each row of its result, the input rows that the row was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.spark.jvm.gateway import execution_of, jvm_of
+from headrace.spark.plans import plan_rewrite as plans
+from headrace.spark.plans.analysed import PROCESSOR, analysed_plan, identity, sequence
+from headrace.spark.plans.operators import ARBITRARY_STATE
+from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, UntraceableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FED = "__headrace_fed_"
+# How many input rows of each source are remembered of a row of the result: the newest of so many shares of them.
+SHARES = 5
+# Nodes that give out all that their children give, or what they choose of it.
+_PASSING = frozenset(
+    {
+        *("Filter", "Sort", "Repartition", "RepartitionByExpression", "CollectMetrics", "ResolvedHint", "Generate"),
+        *("Join", "Window", "Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "View"),
+    }
+)
+
+
+def traced(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
+    """`frame`, which reads a prefix that is dated, with further columns of the rows that fed each row, and these.
+
+    Each is a struct, whose first field is the batch, or NULL; over all of them the greatest batch is the last one that
+    fed the row. Of a prefix that is named too the struct has `source`, `file` and `line`. Raises UntraceableError.
+    """
+    plan = _Tracing(spark).of(analysed_plan(frame))
+    return plans.frame_of(spark, plan), [plans.column_of(spark, each) for each in _fed(plan)]
+
+
+@dataclass
+class _Tracing:
+    spark: SparkSession
+    columns: int = field(default=0)
+
+    def of(self, node: Any) -> Any:
+        """The node with the columns of what fed each of its rows, if rows of a source come through it."""
+        name = str(node.nodeName())
+        if name == "SubqueryAlias" and node.identifier().name().startswith(MARK):
+            # The hidden columns of the prefix lie below its last projection.
+            project, below = node.child(), node.child().child()
+            hidden = [each for each in plans.attributes(below) if plans.name_of(each) in (BATCH, ORIGIN)]
+            parts = {0: plans.scala_seq(self.spark, [*sequence(project.projectList()), *hidden])}
+            return self._begun(plans.with_parts(self.spark, project, parts))
+        if BATCH in map(plans.name_of, plans.attributes(node)):
+            return self._begun(node)
+        below = [self.of(child) for child in sequence(node.children())]
+        fed = [each for child in below for each in _fed(child)]
+        if not fed:
+            return node
+        if name == "Project":
+            columns = [*sequence(node.projectList()), *fed]
+            return plans.with_parts(self.spark, node, {0: plans.scala_seq(self.spark, columns), 1: below[0]})
+        if name == "Expand":
+            rows = [plans.scala_seq(self.spark, [*sequence(each), *fed]) for each in sequence(node.projections())]
+            output = plans.scala_seq(self.spark, [*sequence(node.output()), *fed])
+            return plans.with_parts(self.spark, node, {0: plans.scala_seq(self.spark, rows), 1: output, 2: below[0]})
+        if name == "Union":
+            return self._union(node, below)
+        if name == "Aggregate":
+            columns = [*sequence(node.aggregateExpressions()), *map(self._newest, fed)]
+            return plans.with_parts(self.spark, node, {1: plans.scala_seq(self.spark, columns), 2: below[0]})
+        if name == "Distinct":
+            return self._grouped(below[0], plans.attributes(node), plans.attributes(node))
+        if any(each in name for each in ARBITRARY_STATE):
+            if name == PROCESSOR:
+                keys = plans.attributes(node.children().head())[: int(node.groupingAttributesLen())]
+            else:
+                keys = list(sequence(node.groupingAttributes()))
+            return self._grouped(below[0], keys, plans.attributes(node))
+        if name in _PASSING:
+            return plans.with_children(self.spark, node, below)
+        raise UntraceableError(name)
+
+    def _begun(self, node: Any) -> Any:
+        """A node that gives each row's BATCH, and its ORIGIN if the prefix is named, with the columns instead."""
+        from pyspark.sql import functions as F
+
+        attributes = {plans.name_of(each): each for each in plans.attributes(node)}
+        shown = [each for each in plans.attributes(node) if plans.name_of(each) not in (BATCH, LATE, ORIGIN)]
+        batch = plans.column_of(self.spark, attributes[BATCH]).alias("batch")
+        made = [F.struct(batch)]
+        if ORIGIN in attributes:
+            origin = plans.column_of(self.spark, attributes[ORIGIN])
+            row = F.struct(batch, *[origin[name].alias(name) for name in ("source", "file", "line", "number")])
+            made = [F.when(F.pmod(origin["number"], F.lit(SHARES)) == share, row) for share in range(SHARES)]
+        columns = [each.alias(self._name()) for each in made]
+        frame = plans.frame_of(self.spark, node)
+        return execution_of(frame.select(*[plans.column_of(self.spark, each) for each in shown], *columns)).analyzed()
+
+    def _name(self) -> str:
+        self.columns += 1
+        return f"{FED}{self.columns}"
+
+    def _newest(self, attribute: Any) -> Any:
+        """The greatest value of a column, under a name and an identity of its own."""
+        greatest = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.aggregate.Max(attribute)
+        return plans.renamed(self.spark, greatest.toAggregateExpression(), attribute.newInstance())
+
+    def _union(self, union: Any, below: Sequence[Any]) -> Any:
+        """Each side with the columns of all sides, of which the others' are NULL."""
+        from pyspark.sql import functions as F
+
+        fed, sides = [_fed(child) for child in below], []
+        for at, (before, child) in enumerate(zip(sequence(union.children()), below, strict=True)):
+            columns = [plans.column_of(self.spark, each) for each in plans.attributes(before)]
+            for side, others in enumerate(fed):
+                for each in others:
+                    column = plans.column_of(self.spark, each)
+                    none = F.lit(None).cast(each.dataType().sql())
+                    columns.append(column if side == at else none.alias(plans.name_of(each)))
+            sides.append(execution_of(plans.frame_of(self.spark, child).select(*columns)).analyzed())
+        return plans.with_children(self.spark, union, sides)
+
+    def _grouped(self, child: Any, keys: Sequence[Any], output: Sequence[Any]) -> Any:
+        """A row for each group of `keys`, under the attributes of `output` by their names; other columns are NULL."""
+        from pyspark.sql import functions as F
+
+        frame = plans.frame_of(self.spark, child)
+        by = [plans.column_of(self.spark, each) for each in keys]
+        newest = [F.max(plans.column_of(self.spark, each)).alias(self._name()) for each in _fed(child)]
+        grouped = execution_of(frame.groupBy(*by).agg(*newest)).analyzed()
+        known = {plans.name_of(each): each for each in keys}
+        literal = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.Literal
+        columns = [
+            plans.renamed(self.spark, known.get(plans.name_of(each)) or literal(None, each.dataType()), each)
+            if identity(each) not in map(identity, keys)
+            else each
+            for each in output
+        ]
+        shown = [plans.column_of(self.spark, each) for each in (*columns, *_fed(grouped))]
+        return execution_of(plans.frame_of(self.spark, grouped).select(*shown)).analyzed()
+
+
+def _fed(node: Any) -> list[Any]:
+    return [each for each in plans.attributes(node) if plans.name_of(each).startswith(FED)]
