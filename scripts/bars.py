@@ -1,7 +1,8 @@
 """How large the source is, held against its bars: `python -m scripts.bars` prints the table and ends with 1 above one.
 
-A bar is a ceiling (or a floor, for the median) that only moves in the direction of its target, but for a new room: the
-kit for tests of queries brought 2,350 lines and three codes.
+A bar is a ceiling (or a floor, for the median) that only moves in the direction of its target, but for what is new: the
+kit for tests of queries brought 2,950 lines and four codes; late rows that are kept, repairs of a result and causes of
+a mismatch brought 1,300 lines and five codes.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 73_930, 64_500),
-    Bar("modules", 375, 430),
-    Bar("median lines of a module", 193, 130, most=False),
-    Bar("lines of imports, %", 7.6, 7.5),
-    Bar("codes of findings", 269, 300),
+    Bar("lines", 75_860, 64_500),
+    Bar("modules", 388, 430),
+    Bar("median lines of a module", 189, 130, most=False),
+    Bar("lines of imports, %", 7.7, 7.5),
+    Bar("codes of findings", 275, 300),
     Bar("members of Sink", 15, 15),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 28, 50),

@@ -211,7 +211,7 @@ def _facts(cls: type[Any]) -> Iterator[str]:
     derived = (
         {name: getattr(made, name) for name in ("readable_as_batch", "quarantines")}
         if isinstance(made, Source)
-        else {"readable_back": readable_back(made), "correctable": made.late_rows is not None}
+        else {"readable_back": readable_back(made), "correctable": made.corrections is not None}
     )
     if isinstance(cls.facts, property):
         yield "With the options' defaults:\n"

@@ -64,7 +64,7 @@ class Kept(Drop):
 def test_a_fact_follows_from_what_is_overridden() -> None:
     assert (Few().readable_as_batch, Readable().readable_as_batch) == (False, True)
     assert (Few().quarantines, Readable().quarantines) == (False, False)
-    assert (readable_back(Drop()), readable_back(Kept()), Kept().late_rows) == (False, True, None)
+    assert (readable_back(Drop()), readable_back(Kept()), Kept().corrections) == (False, True, None)
 
 
 def test_what_is_not_written_is_refused_in_a_sentence() -> None:

@@ -276,9 +276,9 @@ def repair(
     sink's database. keys: see `verify`. `undo` brings what was there before back as long as no batch has come in since.
     """
     from headrace.change.repair import Repair
-    from headrace.verify.scope import Scope
+    from headrace.verify.scope import RowScope
 
-    return Repair(project, query, scope=Scope(keys=tuple(keys)), spark=spark)
+    return Repair(project, query, scope=RowScope(keys=tuple(keys)), spark=spark)
 
 
 def verify(
@@ -308,9 +308,9 @@ def verify_each(
 ) -> Generator[results.Verdict, None, None]:
     """The verdict of each of `queries` (None: all), in one session, as soon as it is found; see `verify`."""
     from headrace.verify.proof import verify_each as proved
-    from headrace.verify.scope import Scope
+    from headrace.verify.scope import RowScope
 
-    scope = Scope(keys=tuple(keys), since=since_batch)
+    scope = RowScope(keys=tuple(keys), since=since_batch)
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
         if scope.whole:
             _remember(project, verdict)

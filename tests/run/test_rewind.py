@@ -20,7 +20,7 @@ from headrace.checkpoint import Archive, Checkpoint, planned_batch
 from headrace.checkpoint.state_files import version_of
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine, Retry, Standing
-from headrace.connectors.sql import late_rows
+from headrace.connectors.sql import corrections
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import StagedTable, Transaction, run
@@ -507,7 +507,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     driver = Driver(project, mode)
     dialect, table = driver.store.dialect, driver.store.table
     gone = pa.table({"name": ["b"]})
-    monkeypatch.setattr(late_rows, "_deletes", lambda *_: gone)
+    monkeypatch.setattr(corrections, "_deletes", lambda *_: gone)
     context = replace(driver.context, mode="update")
     frame: Any = None
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame, late=3)
@@ -516,7 +516,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     make_all(connection, dialect, [REPLAYS_FORM])
     images = BeforeImages.of(connection, dialect, context, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
-    late_rows._transact(ledger, table, content, correction, images, Transaction())
+    corrections._transact(ledger, table, content, correction, images, Transaction())
     connection.close()
     corrected = {key: value for key, value in {**AFTER[mode][2], "a": 8, "y": 9}.items() if key != "b"}
     assert state(project)["rows"] == corrected
@@ -540,20 +540,20 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
 ) -> None:
     driver = Driver(project)
     dialect, table = driver.store.dialect, driver.store.table
-    monkeypatch.setattr(late_rows, "_deletes", lambda *_: pa.table({"name": pa.array([], pa.string())}))
+    monkeypatch.setattr(corrections, "_deletes", lambda *_: pa.table({"name": pa.array([], pa.string())}))
     frame: Any = None
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame)
     connection = dialect.connect()
     ledger = Ledger(connection, dialect, driver.context, table.name)
     images = BeforeImages.of(connection, dialect, driver.context, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
-    late_rows._transact(ledger, table, content, correction, images, Transaction())
+    corrections._transact(ledger, table, content, correction, images, Transaction())
     connection.close()
     assert state(project)["rows"] == {**AFTER["update"][2], "a": 8, "y": 9}
     assert [each.count for each in hr.rewind(project, "totals", to_batch=1).plan.held] == [1, 1, 1]
     hr.rewind(project, "totals", to_batch=1).apply()
     assert state(project)["rows"] == {**AFTER["update"][1], "a": 8, "y": 9}
-    repair = project.queries["totals"].sink.repair
+    repair = project.queries["totals"].sink.corrections.repair
     assert repair is not None
     with pytest.raises(HeadraceError, match="no repair"):
         repair.undo(driver.context)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.verify import Verdict, verify
-from headrace.verify.scope import Scope
+from headrace.verify.scope import RowScope
 from tests.verify.kit import scene
 from tests.verify.test_corruptions import EVENTS, sums
 
@@ -23,7 +23,7 @@ def test_only_the_rows_that_are_asked_for_are_compared(spark: SparkSession, tmp_
     made = scene(spark, tmp_path, [*many, EVENTS[4]], sums, mode="update", key=("who",))
 
     def verdict(*keys: dict[str, str], since: int | None = None) -> Verdict:
-        return verify(made.project, "q", spark=spark, scope=Scope(keys=keys, since=since))
+        return verify(made.project, "q", spark=spark, scope=RowScope(keys=keys, since=since))
 
     made.table.edit("UPDATE record SET json = replace(json, '\"n\": ', '\"n\": 1') WHERE json LIKE '%\"a\"%'")
     assert (verdict({"who": "b"}).state, verdict({"who": "a"}).different) == ("equal", 1)

@@ -15,7 +15,7 @@ from headrace.model import Project
 from headrace.queries.changes import AdoptionRecord, ResetRecord, RewindRecord, require_ended
 from headrace.verify.comparison import corrections
 from headrace.verify.proof import verify_each
-from headrace.verify.scope import WHOLE, Scope
+from headrace.verify.scope import WHOLE, RowScope
 from headrace.verify.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Repair(Change[RepairPlan, RepairResult]):
     status = None
 
     def __init__(
-        self, project: Project, query: str, *, scope: Scope = WHOLE, spark: SparkSession | None = None
+        self, project: Project, query: str, *, scope: RowScope = WHOLE, spark: SparkSession | None = None
     ) -> None:
         super().__init__(project, query, spark=spark)
         self.scope = scope
@@ -116,11 +116,12 @@ class Repair(Change[RepairPlan, RepairResult]):
 
     def _ability(self) -> SinkRepair:
         sink = self.query.sink
-        if sink.repair is None:
+        repair = None if sink.corrections is None else sink.corrections.repair
+        if repair is None:
             keyless = "has no key by which a wrong row could be replaced"
             why = keyless if hasattr(sink, "key") else "cannot replace single rows"
             raise self._refused(f"its sink '{self.query.sink_kind}' {why}", self._anew())
-        return sink.repair
+        return repair
 
     def _anew(self) -> str:
         way = "rebuild" if self.query.sink.swap is not None else "reset"

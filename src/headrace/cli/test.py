@@ -42,7 +42,7 @@ _MOST_KEYS, _MOST_INPUTS = 20, 10
 @click.option("--mask", metavar="COLUMN,...", default="", help="Columns of which other values are recorded.")
 @reads_project
 def test(options: ProjectOptions, *, watch: bool, record: str | None, batches: int, mask: str, **asked: Any) -> int:
-    """Run the cases of tests/*.yml; 1 when a result is not as expected, or nothing was tested.
+    """Run the cases of tests/*.yml; 1 unless each is as expected.
 
     Sources and sinks are replaced: no database and no broker is needed. With --json each case is a line. With --fuzz
     the rows of the cases, or generated ones, come in random batches and orders, with crashes and restarts, and what

@@ -106,13 +106,8 @@ class Sink(Connector):
         return None
 
     @property
-    def late_rows(self) -> SinkLateRows | None:
-        """Late rows brought back into the result."""
-        return None
-
-    @property
-    def repair(self) -> SinkRepair | None:
-        """Wrong rows of the result put right."""
+    def corrections(self) -> SinkCorrections | None:
+        """Late rows brought back into the result, and wrong rows put right."""
         return None
 
     @property
@@ -182,7 +177,7 @@ class SinkLedger(Ability):
         return {}
 
 
-class SinkLateRows(Ability):
+class SinkCorrections(Ability):
     """Late rows brought back into the result."""
 
     @abstractmethod
@@ -195,6 +190,11 @@ class SinkLateRows(Ability):
 
         Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
         """
+
+    @property
+    def repair(self) -> SinkRepair | None:
+        """What puts wrong rows right; None where a row has no key by which it could be replaced."""
+        return None
 
 
 class SinkRepair(Ability):

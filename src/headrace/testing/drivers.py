@@ -49,7 +49,7 @@ _Death: TypeAlias = Literal["as told", "idle", "by the clock"]
 _CLOCK_BEGINS = 1_704_067_200_000
 
 
-class Driver:
+class TimelineDriver:
     """Starts the query, lets batches in one after the other, and dies where it is told to."""
 
     def __init__(

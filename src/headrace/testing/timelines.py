@@ -20,7 +20,7 @@ from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans.operators import DEDUPLICATIONS
 from headrace.testing.batch_answer import key_of, meaning_of, own_settings, reading, require_batch_form
-from headrace.testing.drivers import Driver
+from headrace.testing.drivers import TimelineDriver
 from headrace.testing.events import Item, steps_of
 from headrace.testing.given import Inlet
 from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, local_rows
@@ -209,7 +209,7 @@ def timeline(
     meaning = None if isinstance(batch, bool) else meaning_of(project, declared, batch)
     stepped = steps_of({**(given or {}), **inputs})
     home = tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)
-    driver = Driver(project, declared, session, Path(home.name), stepped, key=tuple(key), sink=sink)
+    driver = TimelineDriver(project, declared, session, Path(home.name), stepped, key=tuple(key), sink=sink)
     with applied(session, own_settings(project, session)):
         steps = driver.run(stepped)
     run = TimelineRun(

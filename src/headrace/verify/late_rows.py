@@ -122,7 +122,7 @@ def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int 
     """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
     run = sink_context(project, query, layout)
     try:
-        return None if query.sink.late_rows is None else query.sink.late_rows.last(run), ()
+        return None if query.sink.corrections is None else query.sink.corrections.last(run), ()
     except HeadraceError as error:
         return None, tuple(finding.weighed("warning") for finding in error.findings)
 
@@ -243,7 +243,7 @@ def apply_late_rows(
         project, query, code="HR526", fix="stop it first, bring late rows back, and start it again; nothing is lost"
     )
     sink = query.sink
-    if (late_rows := sink.late_rows) is None:
+    if (late_rows := sink.corrections) is None:
         raise _irreplayable(query, f"the sink '{query.sink_kind}' cannot replace single rows")
     run = sink_context(project, query, layout)
     if reached is not None:

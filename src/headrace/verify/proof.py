@@ -34,7 +34,7 @@ from headrace.verify.cause import explained
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
 from headrace.verify.rerun import Rerun, settings_of
-from headrace.verify.scope import WHOLE, Choice, Scope
+from headrace.verify.scope import WHOLE, Choice, RowScope
 from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, findings_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Mend = Callable[[DataFrame, Snapshot], None]
 
 
-def verify(project: Project, query: str, *, spark: SparkSession | None = None, scope: Scope = WHOLE) -> Verdict:
+def verify(project: Project, query: str, *, spark: SparkSession | None = None, scope: RowScope = WHOLE) -> Verdict:
     """Compare what the sink of `query` holds with the batch answer over the prefix that it has committed.
 
     Nothing is written, and the session stays as it was. The query may be running meanwhile. What keeps the verdict
@@ -60,7 +60,7 @@ def verify_each(
     queries: Sequence[str],
     *,
     spark: SparkSession | None = None,
-    scope: Scope = WHOLE,
+    scope: RowScope = WHOLE,
     mend: Mend | None = None,
 ) -> Generator[Verdict, None, None]:
     """The verdict of each of `queries`, as soon as it is found; see `verify`.
@@ -110,7 +110,7 @@ def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
 
 
 def _guarded(
-    project: Project, query: Query, committed: int | None, spark: SparkSession, scope: Scope, mend: Mend | None
+    project: Project, query: Query, committed: int | None, spark: SparkSession, scope: RowScope, mend: Mend | None
 ) -> Verdict:
     """The verdict on one query; what it cannot be proved for is no trouble of the others."""
     try:
@@ -186,7 +186,7 @@ def _proved(
     layout: QueryLayout,
     committed: int | None,
     spark: SparkSession,
-    scope: Scope,
+    scope: RowScope,
     mend: Mend | None,
 ) -> Verdict:
     run = sink_context(project, query, layout)
@@ -460,7 +460,7 @@ def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:
 def wrong(query: Query, what: str) -> Finding:
     """The sink holds something else than it must."""
     fix = "look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)"
-    if query.sink.repair is not None:
+    if query.sink.corrections is not None and query.sink.corrections.repair is not None:
         fix = f"look at the rows below; put them right: headrace verify {query.name} --repair"
     return Finding(code="HR712", what=what, fix=fix, where=query.where)
 

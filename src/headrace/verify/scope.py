@@ -23,7 +23,7 @@ Choice: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class RowScope:
     """keys: columns of the result and their values as text, each of which chooses rows; without any, all are.
 
     since: only rows that a row of a later batch has fed; None: all.
@@ -101,4 +101,4 @@ class Scope:
         return lambda rows: rows.where(among)
 
 
-WHOLE = Scope()
+WHOLE = RowScope()

@@ -53,33 +53,39 @@ def replays(database: Database) -> list[tuple[Any, ...]]:
 def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(context: Life, database: Database) -> None:
     writer = context.begin()
     writer(context.frame([("a", AT, 1), ("b", AT, 2), ("b", THEN, 2), ("é'\\", AT, 4)]), 0)
-    assert (context.sink.late_rows.last(context.run), context.sink.read_back(context.spark, context.run).replayed) == (
+    assert (
+        context.sink.corrections.last(context.run),
+        context.sink.read_back(context.spark, context.run).replayed,
+    ) == (
         None,
         None,
     )
 
     change = correction(context, [("a", AT, 5), ("c", AT, 1)], [("b", THEN), ("é'\\", AT)])
-    context.sink.late_rows.apply(change, context.run)
+    context.sink.corrections.apply(change, context.run)
     assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1)]
     assert replays(database) == [(0, 3, 2, 2, 0)]
-    assert (context.sink.late_rows.last(context.run), context.sink.read_back(context.spark, context.run).replayed) == (
+    assert (
+        context.sink.corrections.last(context.run),
+        context.sink.read_back(context.spark, context.run).replayed,
+    ) == (
         0,
         0,
     )
 
     with pytest.raises(SinkError, match="another replay was done") as again:
-        context.sink.late_rows.apply(change, context.run)
+        context.sink.corrections.apply(change, context.run)
     assert [finding.code for finding in again.value.findings] == ["HR693"]
 
     writer(context.frame([("d", AT, 1)]), 1)
     with pytest.raises(SinkError, match="a batch was written meanwhile"):
-        context.sink.late_rows.apply(replace(change, snapshot=replace(change.snapshot, replayed=0)), context.run)
+        context.sink.corrections.apply(replace(change, snapshot=replace(change.snapshot, replayed=0)), context.run)
     assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1), ("d", AT, 1)]
     assert len(replays(database)) == 1
 
     # A query that is begun anew has another checkpoint, and has brought back nothing.
     known_as(context, "two")
-    assert context.sink.late_rows.last(context.run) is None
+    assert context.sink.corrections.last(context.run) is None
 
 
 def test_a_repair_is_undone_until_a_batch_came_and_fences_an_older_driver_off(
@@ -89,7 +95,7 @@ def test_a_repair_is_undone_until_a_batch_came_and_fences_an_older_driver_off(
     context.checkpoint("one", offsets=0, commits=-1)
     writer = context.begin()
     writer(context.frame(rows), 0)
-    repair = context.sink.repair
+    repair = context.sink.corrections.repair
     assert repair is not None
     change = replace(correction(context, [("a", AT, 5), ("d", AT, 1)], [("b", AT)]), late=None)
     repaired = [("a", AT, 5), ("c", AT, 3), ("d", AT, 1)]
@@ -115,7 +121,7 @@ def test_a_repair_is_undone_until_a_batch_came_and_fences_an_older_driver_off(
 
     # Late rows that come back between are not lost by an undo.
     repair.apply(replace(correction(context, [("a", AT, 7)]), late=None), context.run)
-    context.sink.late_rows.apply(correction(context, [("a", AT, 8)]), context.run)
+    context.sink.corrections.apply(correction(context, [("a", AT, 8)]), context.run)
     with pytest.raises(NothingChanged, match="no repair"):
         repair.undo(context.run)
     assert context.rows()[0] == ("a", AT, 8)
@@ -124,7 +130,7 @@ def test_a_repair_is_undone_until_a_batch_came_and_fences_an_older_driver_off(
 def test_many_rows_go_by_way_of_staging_tables_that_do_not_stay(context: Life, database: Database) -> None:
     context.begin()(context.frame([("a", AT, 1)]), 0)
     rows = [(f"{number}", AT, number) for number in range(11_000)]
-    context.sink.late_rows.apply(correction(context, rows), context.run)
+    context.sink.corrections.apply(correction(context, rows), context.run)
     assert database.query('SELECT count(*), sum("total") FROM result') == [(11_001, 1 + sum(range(11_000)))]
     assert replays(database) == [(0, 3, 11_000, 0, 0)]
     assert database.left_over() == []
@@ -134,12 +140,12 @@ def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(conte
     context.begin()(context.frame([("a", AT, 1), ("b", AT, 2)]), 0)
     change = correction(context, [("a", AT, 5), (None, AT, 1)], [("b", AT)])
     with pytest.raises(SinkError) as refused:
-        context.sink.late_rows.apply(change, context.run)
+        context.sink.corrections.apply(change, context.run)
     assert [finding.code for finding in refused.value.findings] == ["HR408"]
     assert (context.rows(), replays(database)) == ([("a", AT, 1), ("b", AT, 2)], [])
 
     context.options["on_bad_row"] = "quarantine"
-    context.sink.late_rows.apply(change, context.run)
+    context.sink.corrections.apply(change, context.run)
     assert (context.rows(), replays(database)) == ([("a", AT, 5)], [(0, 3, 1, 1, 1)])
     held = context.sink.read_back(context.spark, context.run)
     assert held.rejected is not None
@@ -151,13 +157,13 @@ def test_a_commit_without_an_answer_is_not_told_as_not_brought_back(
 ) -> None:
     writer = context.begin()
     writer(context.frame([("a", AT, 1)]), 0)
-    context.sink.late_rows.apply(correction(context, [("b", AT, 1)]), context.run)
+    context.sink.corrections.apply(correction(context, [("b", AT, 1)]), context.run)
     writer(context.frame([("c", AT, 1)]), 1)
     change = correction(context, [("a", AT, 5)])
     dialect = context.sink.dialect()
     lossy = Lossy(dialect.connect(), 0.0, lost_answer(database.kind))
     monkeypatch.setattr(type(dialect), "connect", lambda dialect: lossy)
     with pytest.raises(SinkError, match=r"it is not known whether .* brought back"):
-        context.sink.late_rows.apply(change, context.run)
+        context.sink.corrections.apply(change, context.run)
     lossy.real.close()
     assert context.rows() == [("a", AT, 5), ("b", AT, 1), ("c", AT, 1)]

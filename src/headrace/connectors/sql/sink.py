@@ -14,11 +14,10 @@ from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.asking import DatabaseAnswers
 from headrace.connectors.sql.batches import SqlStore
+from headrace.connectors.sql.corrections import TableCorrections
 from headrace.connectors.sql.dialect import Dialect, OfTable
 from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
-from headrace.connectors.sql.late_rows import TableLateRows
 from headrace.connectors.sql.prepare import DatabaseLedger, incompatibilities
-from headrace.connectors.sql.repair import TableRepair
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
@@ -207,13 +206,9 @@ class DatabaseSink(Sink):
         return self._of(DatabaseLedger)
 
     @property
-    def late_rows(self) -> TableLateRows:
+    def corrections(self) -> TableCorrections:
         quarantines, rewindable = self.on_bad_row == "quarantine", self.rewindable is not None
-        return self._of(TableLateRows, quarantines=quarantines, rewindable=rewindable)
-
-    @property
-    def repair(self) -> TableRepair | None:
-        return self._of(TableRepair) if self.key else None
+        return self._of(TableCorrections, quarantines=quarantines, rewindable=rewindable)
 
     @property
     def answers(self) -> DatabaseAnswers:

@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import OfTable, StageError, Transaction, explained, run
+from headrace.connectors.sql.generations import locked
 from headrace.connectors.sql.ledger import Ledger, now
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.rewind import Rewinding
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
 from headrace.connectors.sql.types import flat, rows
-from headrace.contract import Correction, SinkContext, SinkLateRows
-from headrace.errors import SinkError
+from headrace.contract import Correction, SinkContext, SinkCorrections, SinkRepair
+from headrace.errors import NothingChanged, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableLateRows(OfTable, SinkLateRows):
+class TableCorrections(OfTable, SinkCorrections):
     """Late rows brought back into a table; the epoch's lock keeps batches of the query out of the transaction.
 
     quarantines: a row that the table does not take is kept apart. rewindable: what is replaced is kept.
@@ -42,6 +44,10 @@ class TableLateRows(OfTable, SinkLateRows):
                 )
         except dialect.errors as error:
             raise explained(dialect, error, f"it is not known whether {_what(context, late=0)}") from None
+
+    @property
+    def repair(self) -> TableRepair | None:
+        return TableRepair(dialect=self.dialect, table=self.table, key=self.key) if self.key else None
 
     def apply(self, correction: Correction, context: SinkContext) -> None:
         # Rows of the result are replaced here, whatever the query's own mode does.
@@ -161,3 +167,28 @@ def _what(context: SinkContext, late: int | None, *, negated: bool = False) -> s
 
 def _fault(context: SinkContext, code: str, what: str, fix: str, late: int | None) -> SinkError:
     return SinkError(code=code, what=f"{_what(context, late, negated=True)}: {what}", fix=fix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRepair(OfTable, SinkRepair):
+    """Rows of a table put right by their key; what they replace is kept as a step of the table's earlier rows."""
+
+    def apply(self, correction: Correction, context: SinkContext) -> None:
+        writing = TableCorrections(dialect=self.dialect, table=self.table, key=self.key, rewindable=True)
+        writing.apply(correction, context)
+
+    def undo(self, context: SinkContext) -> None:
+        with locked(self.dialect(), self.table, context) as ledger:
+            found, last = Rewinding.of(ledger, self.key, self.table), ledger.last()
+            step = (
+                None if found is None else next((each for each in found.images.steps() if each.kind == "repair"), None)
+            )
+            if found is None or step is None:
+                what = f"no repair of table '{ledger.table}' is kept that could be undone"
+                raise NothingChanged(code="HR583", what=what)
+            if last is None or last.batch != step.batch:
+                what = f"table '{ledger.table}' has got other batches of query '{context.query}' since its repair"
+                fix = "keep the repair: what it has replaced may be wrong for them"
+                raise NothingChanged(code="HR583", what=what, fix=fix)
+            found.restore([step])
+            found.images.forget_repairs()
