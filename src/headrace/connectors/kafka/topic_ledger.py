@@ -274,9 +274,7 @@ def require_messages(target: TopicTarget, context: SinkContext, found: TopicLedg
     for (name, partition), end in sorted(seen.items()):
         reached = now.get((name, partition), 0)
         if name == topic and reached < end:
-            what = (
-                f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
-            )
+            what = f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
             what += f"'{context.query}' wrote: it was deleted and made again, or has lost its newest messages"
             fix = "put the topic back, or reset the query (headrace reset QUERY)"
             raise CheckpointError(code="HR410", what=what, fix=fix)
