@@ -18,7 +18,7 @@ from .scheduler import Process, Scheduler, Stuck
 from .world import Chances, Work, World
 
 pytestmark = pytest.mark.plain
-SEEDS, AT_ONCE = 600, 200
+SEEDS, AT_ONCE = 800, 200
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
@@ -27,13 +27,14 @@ def test_the_result_is_a_prefix_of_the_input_whatever_happens(first: int) -> Non
 
 
 @pytest.mark.parametrize("seed", [3, 78, 249])
-def test_a_seed_gives_the_same_steps_again(seed: int) -> None:
-    once, again = World(seed).run(), World(seed).run()
+def test_a_seed_gives_the_same_steps_again_whatever_ran_before(seed: int) -> None:
+    once = World(seed).run()
+    first_fault(seed + 1, seed + 20)
+    again = World(seed).run()
     assert len(once.scheduler.trace) > 100
     assert once.scheduler.trace == again.scheduler.trace
 
 
-CALM = Chances(crashes=0.0, pauses=0.0, lost=0.0, unlocked=0.0)
 CHANGES: dict[str, Callable[[Project], pending.AnyChange]] = {
     "reset": lambda project: Reset(project, "q", result="drop"),
     "rewind": lambda project: Rewind(project, "q", to_batch=0),
@@ -45,9 +46,9 @@ CHANGES: dict[str, Callable[[Project], pending.AnyChange]] = {
 def test_a_change_that_is_cut_off_at_any_step_can_be_taken_back(
     change: str, kind: type[Bucket] | type[FileSystem]
 ) -> None:
-    # A rewind has many steps, of which a crash at every twentieth is tried.
-    for step in range(1, 2_000, 4 if change == "reset" else 20):
-        world = World(1, CALM, kind=kind, is_rewindable=True)
+    # A rewind in a bucket has many steps, of which some are tried.
+    for step in range(1, 2_000, 5 if change == "rewind" else 1):
+        world = World(1, Chances(), kind=kind, is_rewindable=True)
         world.input.count = 7
         seen: list[int] = []
 
@@ -70,16 +71,18 @@ def test_a_change_that_is_cut_off_at_any_step_can_be_taken_back(
         assert world.refusals == [], step
         assert seen[0] == seen[2] > 0, step
         if not any(line.endswith("crashes") for line in world.scheduler.trace):
-            assert step > 20
+            assert step > 5
             return
     pytest.fail("it has more steps than were tried")
 
 
 # One that few worlds show is looked for by `python -m tests.protocol --defects 2000`.
-@pytest.mark.parametrize("defect", [each for each in DEFECTS if each.seed < 100], ids=lambda defect: defect.what)
+@pytest.mark.parametrize(
+    "defect", [each for each in DEFECTS if each.seed is not None and each.seed < 100], ids=lambda defect: defect.what
+)
 def test_a_defect_that_is_put_back_is_found(defect: Defect) -> None:
-    known = first_fault(defect.seed, defect.seed + 1, defect)
-    assert known or first_fault(0, 2 * SEEDS, defect), "no world shows it"
+    known = defect.seed or 0
+    assert first_fault(known, known + 1, defect) or first_fault(0, SEEDS // 2, defect), "no world shows it"
 
 
 def test_threads_that_wait_for_each_other_are_told() -> None:
@@ -95,7 +98,7 @@ def test_a_process_that_has_ended_does_nothing_more() -> None:
     def work() -> None:
         try:
             for _ in range(5):
-                scheduler.step("a step")
+                scheduler.step("a step", changes=True)
                 done.append("done")
         finally:
             scheduler.step("what a process does at its end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -215,6 +216,25 @@ def test_a_planned_batch_without_a_ledger_is_refused(life: Life, emptied: bool) 
     assert "put the topic and its ledger back" in str(told.value)
     assert life.names() == ["a"]
     assert (place in admin.list_topics(timeout=10).topics) is emptied
+
+
+@given_a_broker
+def test_a_result_topic_that_was_deleted_and_made_again_is_refused_until_a_reset(life: Life, tmp_path: Path) -> None:
+    writer = life.begin()
+    life.give(writer, 0, "a", "b", "c")
+    life.give(writer, 1)  # The newest batch has no rows.
+    life.begin()
+    life.kafka.server.delete_topic(life.topic)
+    while life.topic in life.kafka.server.admin().list_topics(timeout=10).topics:
+        time.sleep(0.05)
+    life.kafka.server.create_topic(life.topic, partitions=2)
+    for look in (life.begin, lambda: topic_ledger.lines(sink(life.kafka, life.topic).target, life.context)):
+        with pytest.raises(CheckpointError, match=r"partition \d, ends at offset 0, and ended at \d when") as told:
+            look()
+        assert told.value.findings[0].code == "HR410"
+    life.context = replace(life.context, generation=2, checkpoint=tmp_path / "another")
+    life.give(life.begin(), 0, "a")
+    assert life.names() == ["a"]
 
 
 @given_a_broker

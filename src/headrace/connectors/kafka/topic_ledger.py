@@ -17,7 +17,7 @@ from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
 from headrace.contract import SinkContext, SinkLedger, Snapshot
-from headrace.errors import SinkError
+from headrace.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,7 +258,28 @@ def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
 def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
     """What the ledger keeps of the batches that are in; None: it has no such generation."""
     found = ledger(target, context)
+    require_messages(target, context, found)
     return None if found is None else found.ledger.lines
+
+
+def require_messages(target: TopicTarget, context: SinkContext, found: TopicLedger | None) -> None:
+    """Raise CheckpointError where the topic ends before what the ledger has seen of it: it was made again, empty.
+
+    `found` was read first. Where rows name their topics, each may have gone as it should.
+    """
+    topic, seen = target.topic, {} if found is None else {**found.begins, **found.ends}
+    if topic is None or not any(name == topic for name, _ in seen):
+        return
+    now = ends(target.settings, partitions(target.settings, topic))
+    for (name, partition), end in sorted(seen.items()):
+        reached = now.get((name, partition), 0)
+        if name == topic and reached < end:
+            what = (
+                f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
+            )
+            what += f"'{context.query}' wrote: it was deleted and made again, or has lost its newest messages"
+            fix = "put the topic back, or reset the query (headrace reset QUERY)"
+            raise CheckpointError(code="HR410", what=what, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ class KafkaStore(BatchStore["pa.Table"]):
         while True:
             try:
                 TopicLedger.begun(found, self.context, self.name, result, {})
-                return
+                return topic_ledger.require_messages(self.target, self.context, found)
             except HeadraceError:
                 # A batch may have come in between the look at the ledger and that at the checkpoint.
                 before, found = found, self._read()
