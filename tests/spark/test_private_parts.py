@@ -443,6 +443,19 @@ def spark_checks_a_plan_before_the_start(scene: Scene) -> None:
     assert refusal(scene.counts, "update", continuous=True) is not None
 
 
+@canary("spark/plans/provenance")
+def _provenance(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+
+    from headrace.spark.plans.plan_rewrite import BATCH
+    from headrace.spark.plans.provenance import traced
+
+    dated = scene.spark.createDataFrame([("a", 1), ("a", 3), ("b", 2)], f"k STRING, {BATCH} INT")
+    frame, fed = traced(scene.spark, dated.groupBy("k").agg(F.count("*").alias("n")))
+    newest = {row[0]: row[1] for row in frame.select("k", fed[0]["batch"]).collect()}
+    assert newest == {"a": 3, "b": 2}
+
+
 @canary("spark/plans/plan_rewrite")
 def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
     from pyspark.sql import functions as F
