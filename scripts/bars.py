@@ -35,7 +35,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 75_860, 64_500),
+    Bar("lines", 75_900, 64_500),
     Bar("modules", 388, 430),
     Bar("median lines of a module", 189, 130, most=False),
     Bar("lines of imports, %", 7.7, 7.5),

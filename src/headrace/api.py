@@ -102,17 +102,23 @@ def run(
 
 
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float) -> Observer:
-    """The observer of a run, and one that verifies its queries beside it."""
+    """The observer of a run, and one that verifies its queries beside it. Raises HeadraceError for no time."""
     from headrace.observe.observers import Observers
     from headrace.verify import verify as proved
     from headrace.verify.beside import VerifyingBeside
+
+    if not seconds > 0:
+        fix = 'name a time between two looks: --verify-every "1 hour", or verify_every=3600'
+        raise HeadraceError(code="HR090", what=f"results cannot be verified every {seconds:g} seconds", fix=fix)
 
     def tell(verdict: results.Verdict) -> results.Verdict:
         _remember(project, verdict)
         return _announced(project, verdict)
 
     observers = Observers(*([] if reporter is None else [reporter]))
-    observers.add(VerifyingBeside(seconds, lambda query: proved(project, query), tell, observers.report))
+    observers.add(
+        VerifyingBeside(seconds, lambda query, spark: proved(project, query, spark=spark), tell, observers.report)
+    )
     return observers
 
 

@@ -252,6 +252,8 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
             hr.rewind(project, "totals", to_batch=0).apply()
         with pytest.raises(HeadraceError, match="HR581"):
             hr.reset(project, "totals", result="drop").apply()
+        with pytest.raises(HeadraceError, match="HR581"):
+            _ = hr.rebuild(project, "totals").plan
         if ends == "undo":
             hr.rewind(project, "totals").undo()
             assert (state(project), codes(project)) == (at(2), [])

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.contract import BatchRecord
+from headrace.cli import main
+from headrace.contract import BatchRecord, Outcome
 from headrace.errors import Finding
 from headrace.observe.history import History
 from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
-from headrace.verify import Verdict
+from headrace.verify import Verdict, beside
 from headrace.verify.beside import VerifyingBeside
 from tests.observe.history.test_store import RECORD
 from tests.run.projects import land, write_project
@@ -65,17 +66,76 @@ def test_the_verdict_is_in_the_history_while_the_query_runs_on(tmp_path: Path, s
 
 
 @pytest.mark.plain
-def test_a_failure_of_verify_is_a_finding_and_the_next_one_is_tried() -> None:
-    def verify(query: str) -> Verdict:
+@pytest.mark.parametrize("interval", ["0 seconds", "hourly"])
+def test_no_time_between_two_looks_is_refused(
+    interval: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    assert main(["run", "--verify-every", interval, "-C", str(root)]) == 2
+    said = capsys.readouterr().err
+    assert "HR090" in said
+    assert '--verify-every "1 hour"' in said
+    assert "Traceback" not in said
+
+
+def beside_of(
+    monkeypatch: pytest.MonkeyPatch, verify: Callable[[str, Any], Verdict], findings: list[Finding]
+) -> VerifyingBeside:
+    """What verifies each hundredth of a second, beside a run."""
+    monkeypatch.setattr(beside, "take_last_turn", object)
+    return VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append)
+
+
+@pytest.mark.plain
+def test_a_failure_of_verify_is_a_finding_and_the_next_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(query: str, spark: Any) -> Verdict:
         tried.append(query)
         raise ValueError("no luck")
 
     tried: list[str] = []
     findings: list[Finding] = []
-    beside = VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append)
+    verifying = beside_of(monkeypatch, verify, findings)
     for count in (1, 2):
-        beside.progressed(RECORD)
+        verifying.progressed(RECORD)
         wait_for(lambda count=count: len(findings) == count)  # type: ignore[misc]
-    beside.close()
+    verifying.close()
     assert tried == [RECORD.query] * 2
     assert {(finding.code, finding.severity) for finding in findings} == {("HR717", "warning")}
+
+
+@pytest.mark.plain
+def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(query: str, spark: Any) -> Verdict:
+        begun.set()
+        assert broken_off.wait(60)
+        ended.append(query)
+        raise ValueError("cancelled")
+
+    begun, broken_off, ended, findings = threading.Event(), threading.Event(), list[str](), list[Finding]()
+    monkeypatch.setattr(beside, "break_last_turn_off", broken_off.set)
+    verifying = beside_of(monkeypatch, verify, findings)
+    verifying.progressed(RECORD)
+    assert begun.wait(60)
+    verifying.progressed(RECORD)
+    verifying.ended(Outcome(query=RECORD.query, state="stopped"))
+    assert ended == [RECORD.query]
+    # Nothing is said of what was broken off, and no look at the batches since is begun.
+    time.sleep(0.1)
+    verifying.close()
+    assert (ended, findings) == ([RECORD.query], [])
+
+
+@pytest.mark.plain
+def test_no_session_is_begun_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(query: str, spark: Any) -> Verdict:
+        tried.append(query)
+        raise ValueError("there is no session")
+
+    looked, tried, findings = threading.Event(), list[str](), list[Finding]()
+    verifying = beside_of(monkeypatch, verify, findings)
+    monkeypatch.setattr(beside, "take_last_turn", looked.set)
+    verifying.progressed(RECORD)
+    assert looked.wait(60)
+    time.sleep(0.1)
+    verifying.close()
+    assert (tried, findings) == ([], [])

@@ -164,7 +164,14 @@ class Scene:
                 raise Died
 
         query = self.project.queries["q"]
-        late = LateOutput(project=self.project, query=query, layout=self.layout, spark=self.spark, write=write)
+        late = LateOutput(
+            project=self.project,
+            query=query,
+            layout=self.layout,
+            spark=self.spark,
+            write=write,
+            hurries=lambda: False,
+        )
         try:
             late.catch_up()
         except Died:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.queries.late_rows import newest_late_batch
 from headrace.queries.layout import QueryLayout
+from headrace.run.late_output import LateOutput
 from headrace.verify import late_rows
 from tests.run.projects import rows
 from tests.verify.late_project import BATCHES, land
@@ -103,6 +105,9 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
     def full(file: Path, lines: Sequence[str]) -> None:
         raise OSError(28, "No space left on device", str(file))
 
+    def odd(file: Path, lines: Sequence[str]) -> None:
+        raise ValueError("no luck")
+
     def killed(file: Path, lines: Sequence[str]) -> None:
         write_once(file, lines)
         raise OSError(4, "Interrupted", str(file))
@@ -114,13 +119,29 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
 
         return reached
 
-    for fault, boundary in ((full, ""), (killed, "inside-transaction"), (write_once, "after-transaction")):
+    for fault, boundary in ((full, ""), (odd, ""), (killed, "inside-transaction"), (write_once, "after-transaction")):
         monkeypatch.setattr(late_rows, "_write_once", fault)
         _, states, told = run(root, spark, reached=killed_at(boundary))
         assert [state[:8] for state in states] == ["finished", "failed H" if boundary else "finished"]
         assert ("HR683" in told) == (fault is not write_once)
     assert run(root, spark)[1:] == (["finished", "finished"], [])
     assert held(root) == FIRST
+
+
+def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, tmp_path: Path) -> None:
+    def write_slowly(*_: Any) -> None:
+        assert let_go.wait(60)
+
+    project, *_ = run(write(tmp_path / "p"), spark)
+    query, layout = project.query("counted"), QueryLayout(project.storage, "counted")
+    (layout.late / ".seen").unlink()
+    let_go, now = threading.Event(), threading.Event()
+    late = LateOutput(project=project, query=query, layout=layout, spark=spark, write=write_slowly, hurries=now.is_set)
+    assert list(late.step()) == []
+    now.set()
+    (told,) = late.close()
+    assert (told.code, "the run is to stop" in told.what) == ("HR683", True)
+    let_go.set()
 
 
 def test_rows_of_batches_before_it_was_asked_for_come_as_well_also_into_files(
@@ -149,6 +170,19 @@ def test_a_query_that_begins_anew_begins_its_late_rows_anew(spark: SparkSession,
     assert run(root, spark)[1] == ["finished", "finished"]
     assert held(root) == FIRST
     assert QueryLayout(project.storage, "counted", 2).late.is_dir()
+
+
+def test_a_query_that_is_rebuilt_begins_its_late_rows_anew(spark: SparkSession, tmp_path: Path) -> None:
+    root = write(tmp_path / "p")
+    project, *_ = run(root, spark)
+    rebuild = hr.rebuild(project, "counted", spark=spark)
+    assert any("counted_late" in note for note in rebuild.plan.notes)
+    rebuild.apply()
+    _, states, _ = run(root, spark)
+    assert (states[0], states[1][:6]) == ("finished", "failed")
+    hr.reset(project, "counted_late", result="drop", spark=spark).apply()
+    assert run(root, spark)[1] == ["finished", "finished"]
+    assert held(root) == FIRST
 
 
 def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
-from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, require_ended
+from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, RewindRecord, require_ended
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
 from headrace.queries.location import former_location, table_before
@@ -291,7 +291,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         project, query, since = self.project, self.query, self.since
         number = latest_generation(project.storage, query.name)
         former = self._generation(number)
-        require_ended(former, ResetRecord)
+        require_ended(former, ResetRecord, RewindRecord)
         if Checkpoint(former.checkpoint).last_batch is None:
             raise self._refused("it has never run", f"run it: headrace run {query.name}")
         if elsewhere := former_location(project, query, former):

@@ -49,9 +49,8 @@ class Sink(Connector):
     Sinks that are equal write to the same place, which only one query may do. After a crash at any point, starting
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
 
-    What it can do beyond that is an object each, or None: `ledger`, `late_rows`, `repair`, `answers`, `rename`,
-    `rewind` and `swap`. `reset` and `adoption` are always there, since a result that nobody can move or enter stays as
-    it is.
+    What it can do beyond that is an object each, or None: `ledger`, `corrections`, `answers`, `rename`, `rewind`
+    and `swap`. `reset` and `adoption` are always there, since a result that nobody can move or enter stays as it is.
     """
 
     @property
@@ -178,7 +177,7 @@ class SinkLedger(Ability):
 
 
 class SinkCorrections(Ability):
-    """Late rows brought back into the result."""
+    """Rows of the result written anew beside its batches: late rows brought back, and by `repair` wrong ones."""
 
     @abstractmethod
     def last(self, context: SinkContext) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 WriteLate: TypeAlias = "Callable[[Project, Query, QueryLayout, SparkSession, range], None]"
 # How long the end of a query waits for them; what is missing then is written at the next start.
 WAIT_SECONDS = 120.0
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(kw_only=True)
@@ -30,7 +32,8 @@ class LateOutput:
     """Sees to it that each committed batch of one query is looked at, once it is, for rows that it dropped as late.
 
     A batch of which Spark counts none has none: it drops a row, if perhaps many in one, only where it counts. A batch
-    that fails to be looked at is looked at again with the next one, or at the next start.
+    that fails to be looked at is looked at again with the next one, or at the next start. hurries: whether the run is
+    to stop now.
     """
 
     project: Project
@@ -38,6 +41,7 @@ class LateOutput:
     layout: QueryLayout
     spark: SparkSession
     write: WriteLate
+    hurries: Callable[[], bool]
     _is_due: bool = True
     _looking: threading.Thread | None = None
     _failed: list[str] = field(default_factory=list)
@@ -58,17 +62,18 @@ class LateOutput:
         if self._looking is not None and not self._looking.is_alive():
             self._looking = None
             yield from self._told()
-        if self._is_due and self._looking is None:
+        if self._is_due and self._looking is None and not self.hurries():
             self._is_due = False
             self._looking = threading.Thread(target=self._look, name=f"late rows of {self.query.name}", daemon=True)
             self._looking.start()
 
     def close(self) -> Iterator[Finding]:
         """Look at all that the query has committed, which has ended."""
-        self._join()
+        ends = time.monotonic() + WAIT_SECONDS
+        self._wait(ends)
         self._is_due = True
         yield from self.step()
-        self._join()
+        self._wait(ends)
         yield from self._told()
 
     def catch_up(self) -> None:
@@ -90,14 +95,15 @@ class LateOutput:
             self.catch_up()
         except HeadraceError as error:
             self._failed.append(error.findings[0].what)
-        except OSError as error:
-            self._failed.append(f"{error.filename}: {error.strerror or error}")
+        except Exception as error:  # It would end this thread silently, and a query that runs well is not to end by it.
+            self._failed.append(f"{type(error).__name__}: {error}")
 
-    def _join(self) -> None:
-        if self._looking is not None:
-            self._looking.join(WAIT_SECONDS)
-            if self._looking.is_alive():
-                self._failed.append(f"they took longer than {WAIT_SECONDS:.0f} s")
+    def _wait(self, ends: float) -> None:
+        while self._looking is not None and self._looking.is_alive():
+            if self.hurries() or time.monotonic() > ends:
+                self._failed.append("the run is to stop" if self.hurries() else f"{WAIT_SECONDS:.0f} s were too few")
+                return
+            self._looking.join(_LOOK_SECONDS)
 
     def _told(self) -> Iterator[Finding]:
         failed, self._failed = self._failed, []

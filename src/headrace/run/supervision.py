@@ -247,7 +247,14 @@ class Supervision:
             committed_before=start.committed,
             archive=Archive(layout.archive) if lasting else None,
             quarantine=QuarantineFiles(layout=layout, sources=sources, spark=self.spark) if lasting else None,
-            late=LateOutput(project=self.project, query=query, layout=layout, spark=self.spark, write=write)
+            late=LateOutput(
+                project=self.project,
+                query=query,
+                layout=layout,
+                spark=self.spark,
+                write=write,
+                hurries=lambda: self.request.now,
+            )
             if write is not None and lasting
             else None,
             source_health=SourceHealth(

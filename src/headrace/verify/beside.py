@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headrace.contract import BatchRecord, Observer, Outcome
 from headrace.errors import Finding
-from headrace.spark.jvm.session_conf import last_in_turn
+from headrace.spark.jvm.session_conf import break_last_turn_off, take_last_turn
 from headrace.verify.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# How long the end of a query waits for what was broken off of its verification; the session may stop then.
+_WAIT_SECONDS = 5.0
 
 
 class VerifyingBeside(Observer):
     """Verifies the queries that have made batches since, one after the other; a verdict comes when it is there.
 
-    verify: gives the verdict on a query; what it raises ends no run. tell: hears of a verdict. report: hears from this
-    thread of what a user should know.
+    The end of a query breaks its verification off, for the session of the run is about to stop, and none is begun
+    without one. verify: gives the verdict on a query in that session; what it raises ends no run. tell: hears of a
+    verdict. report: hears from this thread of what a user should know.
     """
 
     def __init__(
         self,
         seconds: float,
-        verify: Callable[[str], Verdict],
+        verify: Callable[[str, SparkSession], Verdict],
         tell: Callable[[Verdict], Verdict],
         report: Callable[[Finding], None],
     ) -> None:
         self._seconds, self._verify, self._tell, self._report = seconds, verify, tell, report
         self._worked: set[str] = set()
+        self._under_way = ""
+        # Held for a look at the two above, and told of a verification that has ended.
+        self._change = threading.Condition()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="headrace-verify", daemon=True).start()
 
@@ -34,7 +45,12 @@ class VerifyingBeside(Observer):
         self._worked.add(record.query)
 
     def ended(self, outcome: Outcome) -> None:
-        self._worked.discard(outcome.query)
+        with self._change:
+            self._worked.discard(outcome.query)
+            if self._under_way == outcome.query:
+                self._under_way = ""
+                break_last_turn_off()
+                self._change.wait(_WAIT_SECONDS)
 
     def close(self) -> None:
         self._closed.set()
@@ -42,14 +58,27 @@ class VerifyingBeside(Observer):
     def _run(self) -> None:
         while not self._closed.wait(self._seconds):
             for query in sorted(self._worked):
-                self._worked.discard(query)
-                try:
-                    with last_in_turn():
-                        verdict = self._verify(query)
-                    # What the end of the run has cut off says nothing of the result.
-                    findings = () if self._closed.is_set() else self._tell(verdict).findings
-                except Exception as error:
-                    what = f"query '{query}' could not be verified beside its run: {type(error).__name__}: {error}"
-                    findings = (Finding(code="HR717", what=what, fix=f"verify it by itself: headrace verify {query}"),)
-                for finding in findings if not self._closed.is_set() else ():
-                    self._report(finding)
+                self._look(query)
+
+    def _look(self, query: str) -> None:
+        with self._change:
+            if query not in self._worked:  # It has ended meanwhile.
+                return
+            self._worked.discard(query)
+            spark = take_last_turn()
+            if spark is None:
+                return
+            self._under_way = query
+        verdict, findings = None, list[Finding]()
+        try:
+            verdict = self._verify(query, spark)
+        except Exception as error:
+            what = f"query '{query}' could not be verified beside its run: {type(error).__name__}: {error}"
+            findings.append(Finding(code="HR717", what=what, fix=f"verify it by itself: headrace verify {query}"))
+        with self._change:
+            # What the end of the query has broken off says nothing of its result.
+            is_whole, self._under_way = self._under_way == query, ""
+            self._change.notify()
+        if is_whole:
+            for finding in findings if verdict is None else self._tell(verdict).findings:
+                self._report(finding)

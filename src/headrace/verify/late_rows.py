@@ -243,7 +243,7 @@ def apply_late_rows(
         project, query, code="HR526", fix="stop it first, bring late rows back, and start it again; nothing is lost"
     )
     sink = query.sink
-    if (late_rows := sink.corrections) is None:
+    if (corrections := sink.corrections) is None:
         raise _irreplayable(query, f"the sink '{query.sink_kind}' cannot replace single rows")
     run = sink_context(project, query, layout)
     if reached is not None:
@@ -268,7 +268,7 @@ def apply_late_rows(
     changed, gone = changed.persist(), gone.persist()
     try:
         correction = Correction(snapshot=held, rows=changed, deletes=gone, late=late)
-        late_rows.apply(correction, run)
+        corrections.apply(correction, run)
         return Replayed(late=late, written=changed.count(), deleted=gone.count())
     finally:
         changed.unpersist()

@@ -127,16 +127,23 @@ def borrowed(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> I
 
 # Behind Spark's own pool and those of the batches in the alphabet, by which Spark chooses between equals.
 _LAST_POOL = "verify"
+_LAST_GROUP = "headrace verify"
 
 
-@contextmanager
-def last_in_turn() -> Iterator[None]:
-    """Let the jobs of this thread, in a group of their own, leave the cores to batches that want as many."""
+def take_last_turn() -> SparkSession | None:
+    """The session that runs; the jobs of this thread leave its cores to batches, and can be broken off."""
     spark = _default()
     if spark is not None:
-        spark.sparkContext.setJobGroup("headrace verify", "headrace verify")
+        spark.sparkContext.setJobGroup(_LAST_GROUP, _LAST_GROUP, interruptOnCancel=True)
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", _LAST_POOL)
-    yield
+    return spark
+
+
+def break_last_turn_off() -> None:
+    """Cancel the jobs of the thread that has taken the last turn."""
+    spark = _default()
+    if spark is not None:
+        spark.sparkContext.cancelJobGroup(_LAST_GROUP)
 
 
 def activate(spark: SparkSession) -> None:
