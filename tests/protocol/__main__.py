@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
@@ -13,6 +14,13 @@ from .defects import DEFECTS, Defect
 from .world import World
 
 _CHUNK = 250
+
+
+def stay_on_one_core() -> None:
+    """Of the threads of a world one runs at a time: from one to the next is a shorter way on the same core."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 def first_fault(first: int, last: int, defect: Defect | None = None) -> tuple[int, int, str] | None:
@@ -67,14 +75,15 @@ def main(arguments: Sequence[str]) -> int:
         finally:
             print("\n".join(world.scheduler.trace))
         return 0
-    with ProcessPoolExecutor(asked.jobs) as pool:
+    with ProcessPoolExecutor(asked.jobs, initializer=stay_on_one_core) as pool:
         if asked.defects is not None:
-            found = pool.map(_defect, range(len(DEFECTS)), [asked.defects] * len(DEFECTS))
             lines = []
-            for line in found:
+            for line in pool.map(_defect, range(len(DEFECTS)), [asked.defects] * len(DEFECTS)):
                 print(line, flush=True)
                 lines.append(line)
-            return 1 if any(line.endswith("NOT FOUND") for line in lines) else 0
+            found = sum(not line.endswith("NOT FOUND") for line in lines)
+            print(f"{found} of {len(DEFECTS)} defects found in {asked.defects} worlds")
+            return 1 if found < len(DEFECTS) else 0
         first, last = asked.seeds
         begun, faults, steps, refusals = time.monotonic(), 0, 0, Counter[str]()
         starts = range(first, last, _CHUNK)

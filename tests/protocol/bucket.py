@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
+from headrace.model import project
+from headrace.storage import json_record, store
+from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
 from headrace.storage.store import Store, StoreEntry, silent
 
 from .scheduler import Scheduler
 
-_CHANGES = ("put_object", "delete_object", "copy_object")
+_CHANGES = frozenset(("put_object", "delete_object", "delete_objects", "copy_object"))
 
 
 class Moment(float):
@@ -33,6 +39,51 @@ class Object:
         self.facts: dict[str, Any] = {"Key": key, "Size": len(data), "LastModified": Moment(at)}
 
 
+class Objects(dict[str, Object]):
+    """What a store holds, by its keys; these are kept in order."""
+
+    def __init__(self, objects: Mapping[str, Object] | None = None) -> None:
+        super().__init__(objects or {})
+        self.order = sorted(self)
+
+    def __setitem__(self, key: str, value: Object) -> None:
+        if key not in self:
+            insort(self.order, key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        del self.order[bisect_left(self.order, key)]
+
+    def take(self, key: str) -> Object | None:
+        """Remove what a key holds, if there is such."""
+        found = self.get(key)
+        if found is not None:
+            del self[key]
+        return found
+
+    def below(self, prefix: str) -> list[str]:
+        """The keys that begin so, in order."""
+        first = bisect_left(self.order, prefix)
+        return self.order[first : bisect_left(self.order, prefix + _LAST, first)]
+
+    def inside(self, prefix: str) -> Iterator[tuple[str, bool]]:
+        """The keys that begin so and have no `/` behind that, and of the others the part up to it: True."""
+        order, at, begins = self.order, bisect_left(self.order, prefix), len(prefix)
+        while at < len(order) and order[at].startswith(prefix):
+            ends = order[at].find("/", begins)
+            if ends < 0:
+                yield order[at], False
+                at += 1
+            else:
+                yield order[at][: ends + 1], True
+                at = bisect_left(order, order[at][:ends] + _AFTER_SLASH, at)
+
+
+# Behind all that follows a prefix; the sign after `/`.
+_LAST, _AFTER_SLASH = chr(0x10FFFF), chr(ord("/") + 1)
+
+
 class Bucket(S3):
     """lost: how often the answer to a question that changes something is lost, and the client asks again."""
 
@@ -42,7 +93,7 @@ class Bucket(S3):
         self.bucket, self.url = name, f"s3a://{name}"
         self._keeps_first = True
         self.scheduler, self.lost = scheduler, lost
-        self.objects: dict[str, Object] = {}
+        self.objects = Objects()
 
     @property
     def _at(self) -> str:
@@ -50,9 +101,10 @@ class Bucket(S3):
 
     def _ask(self, verb: str, **options: Any) -> Any:
         scheduler = self.scheduler
-        scheduler.step(f"{self.bucket} {verb} {options.get('Key') or options.get('Prefix')}")
+        changes = verb in _CHANGES
+        scheduler.step(f"{self.bucket} {verb} {options.get('Key') or options.get('Prefix')}", changes=changes)
         answer = getattr(self, f"_{verb}")(**options)
-        if self.lost and verb in _CHANGES and scheduler.current is not None and scheduler.random.random() < self.lost:
+        if self.lost and changes and scheduler.current is not None and scheduler.random.random() < self.lost:
             scheduler.step(f"{self.bucket} {verb}, its answer lost")
             if scheduler.random.random() < 0.2:
                 raise silent(self.url, "it does not answer in time")
@@ -94,31 +146,30 @@ class Bucket(S3):
         return {}
 
     def _delete_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
-        self.objects.pop(Key, None)
+        self.objects.take(Key)
         return {}
 
     def _delete_objects(self, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
         for one in Delete["Objects"]:
-            self.objects.pop(one["Key"], None)
+            self.objects.take(one["Key"])
         return {}
 
     def _list_objects_v2(self, Prefix: str = "", Delimiter: str = "", MaxKeys: int = 0) -> dict[str, Any]:  # noqa: N803
         objects = self.objects
-        keys = sorted([key for key in objects if key.startswith(Prefix)])
-        if not Delimiter:
+        if MaxKeys == 1:
+            at = bisect_left(objects.order, Prefix)
+            keys = [key for key in objects.order[at : at + 1] if key.startswith(Prefix)]
             return {"Contents": [objects[key].facts for key in keys], "KeyCount": len(keys)}
-        contents, folders, begins = [], dict[str, None](), len(Prefix)
-        for key in keys:
-            ends = key.find(Delimiter, begins)
-            if ends < 0:
-                contents.append(objects[key].facts)
+        if not Delimiter:
+            keys = objects.below(Prefix)
+            return {"Contents": [objects[key].facts for key in keys], "KeyCount": len(keys)}
+        contents, folders = [], []
+        for key, is_folder in objects.inside(Prefix):
+            if is_folder:
+                folders.append({"Prefix": key})
             else:
-                folders[key[: ends + 1]] = None
-        return {
-            "Contents": contents,
-            "CommonPrefixes": [{"Prefix": folder} for folder in folders],
-            "KeyCount": len(contents) + len(folders),
-        }
+                contents.append(objects[key].facts)
+        return {"Contents": contents, "CommonPrefixes": folders, "KeyCount": len(contents) + len(folders)}
 
 
 class FileSystem(Store):
@@ -128,10 +179,10 @@ class FileSystem(Store):
 
     def __init__(self, name: str, scheduler: Scheduler, *, lost: float = 0.0) -> None:
         self.bucket, self.scheduler, self.lost = name, scheduler, lost
-        self.objects: dict[str, Object] = {}
+        self.objects = Objects()
 
     def _step(self, verb: str, path: str) -> str:
-        self.scheduler.step(f"{self.bucket} {verb} {path}")
+        self.scheduler.step(f"{self.bucket} {verb} {path}", changes=verb not in ("look at", "list", "read"))
         return path.strip("/")
 
     def _answer(self) -> None:
@@ -142,8 +193,9 @@ class FileSystem(Store):
             raise silent(f"hdfs://{self.bucket}", "it does not answer in time")
 
     def _is_directory(self, key: str) -> bool:
-        prefix = f"{key}/"
-        return prefix in self.objects or any(name.startswith(prefix) for name in self.objects)
+        order = self.objects.order
+        at = bisect_left(order, f"{key}/")
+        return at < len(order) and order[at].startswith(f"{key}/")
 
     def entry(self, path: str) -> StoreEntry:
         key = self._step("look at", path)
@@ -151,7 +203,7 @@ class FileSystem(Store):
         if (found := self.objects.get(key)) is not None:
             return _stored(name, found)
         if self._is_directory(key):
-            return StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True)
+            return _folder(name)
         raise _missing(path)
 
     def listing(self, path: str) -> Sequence[StoreEntry]:
@@ -159,18 +211,15 @@ class FileSystem(Store):
         if key in self.objects:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         prefix = f"{key}/"
-        found: dict[str, StoreEntry] = {}
-        is_there = False
-        for name in sorted([name for name in self.objects if name.startswith(prefix)]):
-            is_there = True
-            first, slash, _ = name[len(prefix) :].partition("/")
-            if slash:
-                found[first] = StoreEntry(name=first, size_bytes=0, modified_ms=0, is_directory=True)
-            elif first:
-                found[first] = _stored(first, self.objects[name])
-        if not is_there:
+        if not self._is_directory(key):
             raise _missing(path)
-        return [found[name] for name in sorted(found)]
+        found = []
+        for name, is_folder in self.objects.inside(prefix):
+            if is_folder:
+                found.append(_folder(name[len(prefix) : -1]))
+            elif name != prefix:
+                found.append(_stored(name[len(prefix) :], self.objects[name]))
+        return sorted(found, key=lambda entry: entry.name)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         key = self._step("read", path)
@@ -192,8 +241,8 @@ class FileSystem(Store):
 
     def delete(self, path: str) -> None:
         key = self._step("delete", path)
-        for name in [name for name in self.objects if name == key or name.startswith(f"{key}/")]:
-            del self.objects[name]
+        for name in (key, *self.objects.below(f"{key}/")):
+            self.objects.take(name)
         self._answer()
 
     def make_directory(self, path: str) -> None:
@@ -203,12 +252,12 @@ class FileSystem(Store):
         key, target = self._step("move", path), new.strip("/")
         if target in self.objects or self._is_directory(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
-        moved = [name for name in self.objects if name == key or name.startswith(f"{key}/")]
-        if not moved:
+        moved = [(name, self.objects.take(name)) for name in (key, *self.objects.below(f"{key}/"))]
+        if not any(found is not None for _, found in moved):
             raise _missing(path)
-        for name in moved:
-            found = self.objects.pop(name)
-            self._keep(target + name[len(key) :], found.data)
+        for name, found in moved:
+            if found is not None:
+                self._keep(target + name[len(key) :], found.data)
         self._answer()
 
     def _keep(self, key: str, data: bytes) -> None:
@@ -218,7 +267,7 @@ class FileSystem(Store):
 def copied(original: Bucket | FileSystem, name: str) -> Bucket | FileSystem:
     """A copy, as of a backup, under another name."""
     copy = type(original)(name, original.scheduler, lost=original.lost)
-    copy.objects = dict(original.objects)
+    copy.objects = Objects(original.objects)
     return copy
 
 
@@ -226,5 +275,64 @@ def _stored(name: str, found: Object) -> StoreEntry:
     return StoreEntry(name=name, size_bytes=len(found.data), modified_ms=int(found.at * 1000), is_directory=False)
 
 
+def _folder(name: str) -> StoreEntry:
+    return StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True)
+
+
 def _missing(path: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+# A path is asked for again and again, and does not change: each part of it is made once. The types of a record neither.
+_child, _text, _located = RemotePath.__truediv__, RemotePath.__str__, project.located
+_parent: Any = RemotePath.__dict__.get("parent") or PurePath.__dict__["parent"]
+
+
+def _kept_child(path: RemotePath, key: Any) -> Any:
+    if type(key) is not str:
+        return _child(path, key)
+    known = path.__dict__.setdefault("children", {})
+    if key not in known:
+        known[key] = _child(path, key)
+        if "/" not in key and key not in ("", ".", ".."):
+            known[key].__dict__["above"] = path
+    return known[key]
+
+
+def _kept(name: str, make: Callable[[RemotePath], Any]) -> Callable[[RemotePath], Any]:
+    def kept(path: RemotePath) -> Any:
+        known = path.__dict__
+        if name not in known:
+            known[name] = make(path)
+        return known[name]
+
+    return kept
+
+
+_inside = _kept("inside", lambda path: "/" + "/".join(path.parts[2:]))
+_key = _kept("key", lambda path: f"{path.parts[0].rstrip(':')}://{path.parts[1]}")
+
+
+def _store(path: RemotePath) -> Store:
+    """As `store_of` finds it, without a lock."""
+    key = _key(path)
+    for (whose, folder), other in store._in_place.items():
+        if whose == key and _inside(path).startswith(f"{folder}/"):
+            return other
+    return store._stores[key]
+
+
+@cache
+def _kept_located(root: Path, place: str) -> Path:
+    return _located(root, place, {})
+
+
+KEPT_PATHS: tuple[tuple[Any, str, Any], ...] = (
+    (RemotePath, "__truediv__", _kept_child),
+    (RemotePath, "parent", property(_kept("above", _parent.fget))),
+    (RemotePath, "__str__", _kept("text", _text)),
+    (RemotePath, "_inside", property(_inside)),
+    (RemotePath, "_store", property(_store)),
+    (project, "located", lambda root, place, settings: _kept_located(root, place)),
+    (json_record, "get_type_hints", cache(json_record.get_type_hints)),
+)

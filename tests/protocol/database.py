@@ -1,8 +1,8 @@
 """A database in memory with read committed transactions and locks of rows, as those of PostgreSQL.
 
-SQLite evaluates the statements. What a transaction writes is kept as statements until its COMMIT, and made before each
-of its own reads for the time of that read, so that nobody else sees it before. Statements are steps; a COMMIT may lose
-its answer and may yet come through, at once or later; a session whose client is gone holds its locks for a while.
+SQLite evaluates the statements. What a transaction writes is kept as statements until its COMMIT, and is made in a
+transaction of SQLite's as long as no other session asks: nobody else sees it before. Statements are steps; a COMMIT may
+lose its answer and may yet come through, at once or later; a session whose client is gone holds its locks for a while.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, cast
 
 from headrace.connectors.sql.dialect import Connection
 from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
@@ -48,7 +49,7 @@ class Database:
     """committed: called after each COMMIT that has changed something, with the process and what it has written.
 
     away_until: when it answers again. written: what each process has committed. sent: the batches whose COMMIT came
-    through, or may yet do so.
+    through, or may yet do so. shown: the session whose writes SQLite has in its open transaction.
     """
 
     scheduler: Scheduler
@@ -59,12 +60,25 @@ class Database:
     away_until: float = 0.0
     written: dict[Process | None, list[str]] = field(default_factory=dict)
     sent: dict[Process | None, set[int]] = field(default_factory=dict)
+    shown: Session | None = None
 
     def __post_init__(self) -> None:
-        self.real = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.real = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=512)
+
+    def show(self, session: Session | None) -> None:
+        """Let SQLite have what is committed and what a session has written, and of no other."""
+        if self.shown is session:
+            return
+        if self.shown is not None:
+            self.real.execute("ROLLBACK")
+        self.shown = session
+        if session is not None:
+            self.real.execute("BEGIN")
+            session.replay()
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """What is committed, for who looks from outside."""
+        self.show(None)
         try:
             return self.real.execute(statement, values).fetchall()
         except sqlite3.OperationalError:
@@ -72,9 +86,16 @@ class Database:
 
     def copied(self) -> sqlite3.Connection:
         """What is committed, as a database of its own."""
+        self.show(None)
         copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.real.backup(copy)
         return copy
+
+    def bring_back(self, copy: sqlite3.Connection) -> None:
+        """Let it be what a copy of it was."""
+        self.end_all()
+        self.show(None)
+        copy.backup(self.real)
 
     def drop_temporary(self, statements: Sequence[str]) -> None:
         """Temporary tables end with their session, of which the model has one for all."""
@@ -122,25 +143,25 @@ class Session:
 
     def end(self) -> None:
         """The server rolls back and forgets the session."""
-        self.writes, self.is_open, self.is_cut = [], False, True
-        self.database.locks = {key: session for key, session in self.database.locks.items() if session is not self}
+        self.finish()
+        self.is_cut = True
         if self in self.database.sessions:
             self.database.sessions.remove(self)
 
     def commit(self) -> None:
         """Let all that was written be seen."""
-        real, writes = self.database.real, self.writes
+        database, writes = self.database, self.writes
         self.send()
         if writes:
-            real.execute("BEGIN")
-            self._replay()
-            real.execute("COMMIT")
+            database.show(self)
+            database.real.execute("COMMIT")
+            database.shown = None
         self.finish()
         if writes:
             statements = [statement for statement, _, _ in writes]
-            self.database.written.setdefault(self.process, []).extend(statements)
-            self.database.drop_temporary(statements)
-            self.database.committed(self.process, writes)
+            database.written.setdefault(self.process, []).extend(statements)
+            database.drop_temporary(statements)
+            database.committed(self.process, writes)
 
     def send(self) -> None:
         """The COMMIT is on its way."""
@@ -149,49 +170,61 @@ class Session:
 
     def finish(self) -> None:
         """The transaction is over."""
+        if self.database.shown is self:
+            self.database.show(None)
         self.writes, self.is_open = [], False
-        self.database.locks = {key: session for key, session in self.database.locks.items() if session is not self}
+        locks = self.database.locks
+        for key in [key for key, session in locks.items() if session is self]:
+            del locks[key]
 
-    def _replay(self) -> None:
+    def replay(self) -> None:
+        """Make in SQLite what was written."""
         real = self.database.real
         for statement, values, many in self.writes:
             real.executemany(statement, values) if many else real.execute(statement, values)
 
-    def seen(self, statement: str, values: Any, *, many: bool) -> tuple[list[Any], int, Any]:
-        """What a statement gives over what is committed and the session's own writes; nothing is changed."""
-        real = self.database.real
-        if not self.writes and statement.lstrip()[:6].upper() in ("SELECT", "PRAGMA"):
-            cursor = real.execute(statement, values)
-            return cursor.fetchall(), cursor.rowcount, cursor.description
-        real.execute("BEGIN")
+    def seen(self, statement: str, values: Any, *, many: bool, writes: bool) -> tuple[list[Any], int, Any]:
+        """What a statement gives over what is committed and the session's own writes."""
+        database = self.database
+        database.show(self if self.writes or writes else None)
         try:
-            self._replay()
-            cursor = real.executemany(statement, values) if many else real.execute(statement, values)
-            return cursor.fetchall(), cursor.rowcount, cursor.description
-        finally:
-            real.execute("ROLLBACK")
+            run = database.real.executemany if many else database.real.execute
+            cursor = run(statement, values)
+            found = cursor.fetchall(), cursor.rowcount, cursor.description
+        except sqlite3.Error:
+            database.show(None)
+            raise
+        if writes:
+            self.writes.append((statement, values, many))
+        return found
 
     def lock(self, key: tuple[Any, ...]) -> None:
         """Wait for a lock, which the session then has until its transaction ends."""
         locks, scheduler = self.database.locks, self.database.scheduler
+        if locks.get(key) is self:
+            return
 
         def is_free() -> bool:
-            holder = self.database.locks.get(key)
-            if holder is not None and holder is not self:
+            others = [holder for held, holder in locks.items() if holder is not self and _meet(held, key)]
+            for holder in others:
                 gone = holder.process is not None and holder.process.dead
-                idle = scheduler.now - holder.used_at > IDLE_SECONDS
-                if (gone and scheduler.now - holder.used_at > 1.0) or idle:
-                    holder.end()
-                    holder = None
-            return holder is None or holder is self
+                silent = scheduler.now - holder.used_at
+                if silent <= (1.0 if gone else IDLE_SECONDS):
+                    return False
+                holder.end()
+            return True
 
         until = scheduler.now + LOCK_SECONDS
         while not is_free():
             if scheduler.now >= until:
                 raise sqlite3.OperationalError("database is locked")
             scheduler.wait(is_free, min(1.1, until - scheduler.now))
-        locks = self.database.locks
         locks[key] = self
+
+
+def _meet(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether two locks are of one row; a column that is not told may have any value."""
+    return one == other or all(a == b or a is None or b is None for a, b in zip(one, other, strict=False))
 
 
 class Cursor:
@@ -217,19 +250,19 @@ class Cursor:
     def run(self, statement: str, values: Any, *, many: bool) -> Cursor:
         session, database = self.session, self.session.database
         scheduler = database.scheduler
-        verb = statement.lstrip().split(maxsplit=1)[0].upper()
-        target = _TARGET.search(statement)
-        if verb == "PRAGMA" or "sqlite_master" in statement:
+        verb, label = _read(statement)
+        is_look = verb == "PRAGMA" or "sqlite_master" in statement
+        if is_look:
             # The catalog is looked at in several statements, where a database has one.
             if session.process is not None and session.process.dead:
                 scheduler.step("catalog")
         else:
-            scheduler.step(f"sql {verb} {target[1] if target else ''}".rstrip())
+            scheduler.step(label, changes=verb not in ("SELECT", "BEGIN", "ROLLBACK"))
         if database.away_until > scheduler.now:
             session.end()
         if session.is_cut:
             raise sqlite3.OperationalError(AWAY)
-        if database.faults.statement and verb != "PRAGMA" and scheduler.random.random() < database.faults.statement:
+        if database.faults.statement and not is_look and scheduler.random.random() < database.faults.statement:
             scheduler.trace.append("  the connection is lost")
             session.end()
             raise sqlite3.OperationalError(AWAY)
@@ -254,14 +287,13 @@ class Cursor:
             if statement.endswith(" FOR UPDATE"):
                 statement = statement.removesuffix(" FOR UPDATE")
                 session.lock(_row(statement, values))
-            self.rows, self.rowcount, self.description = session.seen(statement, values, many=False)
+            self.rows, self.rowcount, self.description = session.seen(statement, values, many=False, writes=False)
         else:
             for one in values if many else [values]:
                 key = _row(statement, one)
                 if key[0] in _KEYS or verb in ("CREATE", "ALTER", "DROP"):
                     session.lock(key)
-            self.rows, self.rowcount, self.description = session.seen(statement, values, many=many)
-            session.writes.append((statement, values, many))
+            self.rows, self.rowcount, self.description = session.seen(statement, values, many=many, writes=True)
             if not session.is_open:
                 session.commit()
 
@@ -275,7 +307,7 @@ class Cursor:
         scheduler.trace.append(f"  the answer is lost: {fate}")
         if fate == "done":
             session.commit()
-            if scheduler.random.random() < 0.5:
+            if scheduler.random.random() < 0.6:
                 # The server has ended with its answer.
                 session.database.away_until = scheduler.now + scheduler.random.choice((1.0, 100.0, 100.0))
         if fate == "late":
@@ -297,22 +329,39 @@ class Cursor:
         raise sqlite3.OperationalError(AWAY)
 
 
+@cache
+def _read(statement: str) -> tuple[str, str]:
+    """What a statement does, and how it is called in the trace."""
+    verb, target = statement.lstrip().split(maxsplit=1)[0].upper(), _TARGET.search(statement)
+    return verb, f"sql {verb} {target[1] if target else ''}".rstrip()
+
+
 def _row(statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
     """The lock of the row that a statement is about; of its table where it is about several."""
+    table, places = _key_places(statement)
+    return (table, *(None if at is None or at >= len(values) else values[at] for at in places))
+
+
+@cache
+def _key_places(statement: str) -> tuple[str, tuple[int | None, ...]]:
+    """The table that a statement is about, and which of its values are the key's columns."""
     target = _TARGET.search(statement)
     table = target[1].lower() if target else ""
     key = _KEYS.get(table)
     if key is None:
-        return (table,)
+        return table, ()
     if (listed := _COLUMNS.search(statement)) is not None:
         names = [name.strip().strip('"') for name in listed[1].split(",")]
-        given = dict(zip(names, values, strict=False))
+        at = {name: place for place, name in enumerate(names)}
     else:
         before, _, where = statement.partition(" WHERE ")
-        given = dict(zip(_EQUAL.findall(where), values[before.count("?") :], strict=False))
-    return (table, *(given.get(name) for name in key))
+        first = before.count("?")
+        at = {name: first + place for place, name in enumerate(_EQUAL.findall(where))}
+    return table, tuple(at.get(name) for name in key)
 
 
+# What is known of a table, by its name and the statement that made it.
+_tables: dict[tuple[str, Any], Any] = {}
 # By the path that the sink names.
 known: dict[str, Database] = {}
 
@@ -339,6 +388,18 @@ class ModelDialect(SqliteDialect):
 
     def connect_to_read(self) -> Connection:
         return self.connect()
+
+    def existing(self, connection: Connection, table: str) -> Any:
+        """The table as it is; a look at the catalog is no step, and worlds have the same tables."""
+        session = cast(Session, connection)
+        database, process = session.database, session.process
+        if session.is_cut or database.away_until > database.scheduler.now or (process is not None and process.dead):
+            return super().existing(connection, table)
+        database.show(session if session.writes else None)
+        made = database.real.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
+        if (table, made) not in _tables:
+            _tables[table, made] = super().existing(cast(Connection, database.real), table)
+        return _tables[table, made]
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
         return []

@@ -1,20 +1,24 @@
 """A seeded scheduler: processes of several threads each, of which one runs at a time, from one step to the next.
 
-Whatever touches the world (a question to the store, a statement to the database, a look at the clock) is a step. At a
-step the scheduler, by its seed alone, lets the thread continue or another one; ends the process there, so that
-everything that it still tries raises `Crashed`; or stops it for a while, as a machine does that swaps or is suspended.
+Whatever touches the world (a question to the store, a statement to the database) is a step. At a step the scheduler, by
+its seed alone, lets the thread continue or another one. At one that changes the world it may also end the process, so
+that everything that it still tries raises `Crashed`; or stop it for a while, as a machine does that swaps.
 """
 
 from __future__ import annotations
 
+import _thread
 import random
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_STEPS = 6_000
+MOST_STEPS = 12_000
 _TICK_SECONDS = 0.01
+# How often another thread may go on before a step that changes the world, and before another one.
+_AT_CHANGES, _ELSEWHERE = 0.2, 0.05
 
 
 class Crashed(BaseException):
@@ -29,8 +33,9 @@ class Stuck(Exception):
 class Process:
     """A driver, or whoever works on a storage.
 
-    crash_in, pause_in: after how many of its steps it ends, or is stopped for `pause_seconds`; None: never.
-    kept: what its modules hold in their globals.
+    crash_in, pause_in: before which of its changes of the world it ends, or is stopped for `pause_seconds`; None:
+    never. changes: how many it has come to. skew: by how many seconds its clock is wrong. kept: what its modules hold
+    in their globals.
     """
 
     name: str
@@ -38,9 +43,10 @@ class Process:
     crash_in: int | None = None
     pause_in: int | None = None
     pause_seconds: float = 0.0
+    skew: float = 0.0
     dead: bool = False
     paused_until: float = 0.0
-    steps: int = 0
+    changes: int = 0
     kept: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
 
@@ -68,14 +74,12 @@ class Thread:
 class Scheduler:
     """Runs threads by a seed; `now`: the model's time in seconds, which moves when nobody can run."""
 
-    def __init__(self, seed: int, *, switching: float = 0.15) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now = 1_000_000.0
         self.trace: list[str] = []
         self.fault: BaseException | None = None
-        self._switching = switching
         self._threads: list[Thread] = []
-        self._system: list[threading.Thread] = []
         self._at_end = threading.Lock()
         self._at_end.acquire()
         self._over = False
@@ -88,9 +92,7 @@ class Scheduler:
         thread = Thread(f"{process.name}.{name}", process, work)
         thread.baton.acquire()
         self._threads.append(thread)
-        system = threading.Thread(target=self._run, args=(thread,), daemon=True, name=thread.name)
-        self._system.append(system)
-        system.start()
+        _thread.start_new_thread(self._run, (thread,))
         return thread
 
     def run(self) -> None:
@@ -105,8 +107,6 @@ class Scheduler:
                 thread.baton.release()
                 self._at_end.acquire()
         self.current = None
-        for system in self._system:
-            system.join(30.0)
         if self.fault is not None:
             raise self.fault
 
@@ -118,7 +118,7 @@ class Scheduler:
         assert self.current is not None
         return self.current.process
 
-    def step(self, label: str) -> None:
+    def step(self, label: str, *, changes: bool = False) -> None:
         """One step of the thread that runs; raises Crashed where its process has ended."""
         me = self.current
         if me is None:
@@ -126,21 +126,34 @@ class Scheduler:
         process = me.process
         if process.dead:
             raise Crashed
-        process.steps += 1
         self.trace.append(f"{me.name}: {label}")
         if len(self.trace) > MOST_STEPS:
             self.fail(Stuck(f"no end after {MOST_STEPS} steps"))
         self.now += _TICK_SECONDS
-        if process.crash_in is not None and process.steps >= process.crash_in:
+        if not changes:
+            if self.random.random() < _ELSEWHERE:
+                self._yield(me)
+            return
+        process.changes += 1
+        if process.crash_in is not None and process.changes >= process.crash_in:
             self.trace.append(f"{me.name}: crashes")
             process.dead = True
             raise Crashed
-        if process.pause_in is not None and process.steps >= process.pause_in:
+        if process.pause_in is not None and process.changes >= process.pause_in:
             self.trace.append(f"{process.name}: is stopped for {process.pause_seconds:.0f} s")
             process.pause_in, process.paused_until = None, self.now + process.pause_seconds
             self._yield(me)
-        elif self.random.random() < self._switching:
+        elif self.random.random() < _AT_CHANGES:
             self._yield(me)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whoever looks in the block is no thread of the world, and takes no step."""
+        me, self.current = self.current, None
+        try:
+            yield
+        finally:
+            self.current = me
 
     def sleep(self, seconds: float) -> None:
         """Let others run for so long."""
@@ -245,6 +258,12 @@ class PerProcess(MutableMapping[Any, Any]):
     def __delitem__(self, key: Any) -> None:
         del self._own[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._own
+
+    def items(self) -> ItemsView[Any, Any]:
+        return self._own.items()
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._own)
 
@@ -262,7 +281,8 @@ class Clock:
         return self._scheduler.now
 
     def time(self) -> float:
-        return self._scheduler.now
+        current = self._scheduler.current
+        return self._scheduler.now + (0.0 if current is None else current.process.skew)
 
     def sleep(self, seconds: float) -> None:
         self._scheduler.sleep(seconds)

@@ -8,33 +8,47 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from headrace.change import pending
+from headrace.change import pending, rebuild, shadow
+from headrace.change.comparison import RebuildReport
+from headrace.change.rebuild import Rebuild
 from headrace.change.reset import Reset
 from headrace.change.rewind import Rewind
-from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint import Archive, Checkpoint, PlannedBatch
 from headrace.connectors.exactly_once import batches as exactly_once
+from headrace.connectors.kafka import producer, topic_ledger, transactions
 from headrace.connectors.sql import prepare, silence
 from headrace.connectors.sql import sink as sql_sink
-from headrace.errors import HeadraceError
+from headrace.contract import Sink
+from headrace.errors import Finding, HeadraceError
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
-from headrace.queries import driver_lock, lease, manifest
+from headrace.plan.ends import place_of
+from headrace.plan.verdict import Judgement
+from headrace.queries import changes, driver_lock, lease, manifest
+from headrace.queries.changes import RewindRecord
 from headrace.queries.form import QueryForm
-from headrace.queries.layout import layout_of
+from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.lease import LEASE_SECONDS
 from headrace.run import plan as planning
 from headrace.run import start as starting
 from headrace.run.query_run import Request
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.storage import remembered, store
 
-from .bucket import Bucket, FileSystem, copied
+from . import topics
+from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
 from .database import Database, Faults, ModelSink, Written, known
 from .query import SOURCE, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
+from .topics import RESULT, Broker, ModelTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Broken(AssertionError):
@@ -43,28 +57,55 @@ class Broken(AssertionError):
 
 ROOT = Path("/model")
 # Those of the generation that has the table.
-_LINES = (
-    "SELECT batch FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) "
-    "WHERE table_name = 'result' ORDER BY batch"
+_OF_RESULT = (
+    "FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) WHERE table_name = 'result' "
+    "ORDER BY batch"
 )
+_LINES, _PLANS = f"SELECT batch {_OF_RESULT}", f"SELECT batch, planned {_OF_RESULT}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chances:
-    """What can happen in a world, by chance of its seed.
+    """What can happen in a world, and how often.
 
-    crashes, pauses: a driver is killed, or stopped for a while. lost: answers are lost. unlocked: the storage has no
-    locks. events, changes: something happens before the next driver begins, and in a world of resets and rewinds.
+    drivers: how many begin, at most. crashes, pauses: how many of them are killed, or stopped for a while. lost:
+    answers are lost. unlocked: the storage has no locks. events: what may happen before the next driver begins, and
+    `eventful` how often it does. changes: what may be done to the query. slow: batches are far apart, so that drivers
+    meet. again: how often a process starts the query once more.
     """
 
     drivers: int = 4
     files: int = 8
-    crashes: float = 0.6
-    pauses: float = 0.3
-    lost: float = 0.3
-    unlocked: float = 0.3
-    events: float = 0.4
-    changes: float = 0.8
+    crashes: float = 0.0
+    pauses: float = 0.0
+    lost: bool = False
+    unlocked: bool = False
+    events: tuple[str, ...] = ()
+    eventful: float = 0.0
+    changes: tuple[str, ...] = ("reset",)
+    slow: bool = False
+    again: float = 0.0
+
+    @classmethod
+    def drawn(cls, random: random.Random, *, is_rewindable: bool) -> Chances:
+        """Some of it, by chance: what is left out leaves the more to what remains."""
+        is_changing = random.random() < 0.45
+        events = random.sample(EVENTS, random.choice((1, 1, 2, 3)))
+        if is_changing:
+            events = ["change"] * 3 + events[: random.randint(0, 1)]
+        changes = [name for name in CHANGES if random.random() < 0.5 and (is_rewindable or name != "rewind")]
+        return cls(
+            drivers=random.randint(1, 5),
+            crashes=random.choice((0.0, 0.3, 0.6, 0.9)),
+            pauses=random.choice((0.0, 0.0, 0.3, 0.6)),
+            lost=random.random() < 0.3,
+            unlocked=not is_changing and random.random() < 0.25,
+            events=tuple(events),
+            eventful=random.choice((0.5, 0.9)),
+            changes=tuple(changes) or ("rewind" if is_rewindable else "reset",),
+            slow=random.random() < 0.25,
+            again=random.choice((0.0, 0.0, 0.5)),
+        )
 
 
 Work = Callable[[Process, str], None]
@@ -72,35 +113,55 @@ Work = Callable[[Process, str], None]
 
 @dataclass
 class World:
-    """Everything of one seed; `kind`, `is_rewindable`: of its storage and its sink, where they are not left to it."""
+    """Everything of one seed; `chances`, `kind`, `is_rewindable`: where they are not left to it.
+
+    kind: of its storage. is_rewindable: its sink keeps what a rewind needs. is_topic: its sink is a topic of Kafka's.
+    """
 
     seed: int
-    chances: Chances = field(default_factory=Chances)
+    chances: Chances | None = None
     kind: type[Bucket] | type[FileSystem] | None = None
     is_rewindable: bool | None = None
+    is_topic: bool | None = None
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.seed)
         self.random = self.scheduler.random
-        lossy = self.random.random() < self.chances.lost
-        self.has_locks = self.random.random() >= self.chances.unlocked
-        faults = Faults(commit=0.1, statement=0.01) if lossy else Faults()
+        if self.is_topic is None:
+            self.is_topic = self.chances is None and self.random.random() < 0.2
+        if self.is_rewindable is None:
+            self.is_rewindable = not self.is_topic and self.random.random() < 0.5
+        drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable)
+        self.may = self.chances or drawn
+        if self.is_topic:
+            self.may = replace(drawn, events=tuple(TOPIC_EVENTS.get(name, name) for name in drawn.events))
+        faults = Faults(commit=self.random.choice((0.1, 0.5)), statement=0.01) if self.may.lost else Faults()
         self.database = Database(self.scheduler, faults, committed=self._committed)
+        self.broker = Broker(self.scheduler, faults, committed=lambda process: self._batch_came_in())
         kind = self.random.choice((Bucket, FileSystem)) if self.kind is None else self.kind
-        self.buckets = {"main": kind("main", self.scheduler, lost=0.04 if lossy else 0.0)}
+        self.buckets = {"main": kind("main", self.scheduler, lost=0.04 if self.may.lost else 0.0)}
         self.scheme = kind.scheme
         self.input = Input(self.scheduler, self.random.randint(1, 4))
         self.path = f"model-{self.seed}"
+        # The names that the query has had over each storage.
+        self.names = {"main": ["q"]}
         self.refusals: list[str] = []
+        self.told: Finding | None = None
         self.drivers: list[tuple[Process, str]] = []
+        # The drivers that run, and under which name.
+        self._running: dict[Process, str] = {}
+        self._rebuilding: set[Process] = set()
+        self._most: dict[Process, int] = {}
+        # How many batches had come in when a topic was deleted.
+        self._gone: list[int] = []
         # Whether something was lost that no start can bring back: then it must be refused, if it does not do so.
         self.is_lost = False
-        self.is_changing = self.random.random() < 0.4
-        if self.is_rewindable is None:
-            self.is_rewindable = self.random.random() < 0.5
         self.last: Process | None = None
-        self._epochs: dict[int, Process | None] = {}
+        self._epochs: dict[tuple[str, int], Process | None] = {}
         self._backup: sqlite3.Connection | None = None
+        # How many batches have come in; and what the result was before each change, by when that was.
+        self._batches = 0
+        self._before: list[tuple[str, int, set[tuple[str, int]]]] = []
 
     # --------------------------------------------------------------------------------------------- the story
 
@@ -112,39 +173,58 @@ class World:
         return self
 
     def _story(self) -> None:
-        chances, random = self.chances, self.random
-        for number in range(random.randint(1, chances.drivers) + self.is_changing):
-            if number and random.random() < (chances.changes if self.is_changing else chances.events):
-                self._event()(self)
+        may, random = self.may, self.random
+        is_changing = "change" in may.events
+        if is_changing and random.random() < 0.8:
+            # There is something to be changed.
+            for _ in range(random.randint(1, 2)):
+                self.wait_for(self.begin("main", self.drive, calm=True), 100.0)
+                self._more_files()
+        for number in range(random.randint(1, may.drivers) + is_changing):
+            if number and may.events and random.random() < may.eventful:
+                getattr(self, random.choice(may.events))()
             self._driver(random.choice(list(self.buckets)))
             if random.random() < 0.7:
-                self.scheduler.sleep(random.choice((0.05, 1.0, 5.0, 30.0, 100.0)))
-            self.input.count = min(self.input.count + random.randint(0, 3), chances.files)
+                self.scheduler.sleep(random.choice((0.05, 1.0, 5.0) if may.unlocked else (0.05, 1.0, 5.0, 30.0, 100.0)))
+            self._more_files()
         self.scheduler.sleep(2_000.0)
         self.end()
 
     def end(self) -> None:
         """Nothing disturbs any more: what was cut off is ended, and a driver on each storage brings in what it can."""
         random = self.random
-        self.input.count = self.chances.files
-        self.database.faults = Faults()
-        for bucket in self.buckets.values():
-            bucket.lost = 0.0
+        self.input.count = self.may.files
+        self.database.faults = self.broker.faults = Faults()
+        for each in self.buckets.values():
+            each.lost = 0.0
+        ends = []
         for bucket in random.sample(list(self.buckets), len(self.buckets)):
-            for work in (self.end_changes, self.drive):
-                self.wait_for(self.begin(bucket, work, undisturbed=True))
-        self._require_end()
+            ends.append(self._last_start(bucket))
+        self._require_end(ends)
 
-    def wait_for(self, process: Process) -> None:
+    def _last_start(self, bucket: str) -> str:
+        """How the last start over a storage is refused; "": it is not. What is said of a rename is done."""
+        while True:
+            self.wait_for(self.begin(bucket, self.end_changes, undisturbed=True))
+            self.told = None
+            self.wait_for(self.begin(bucket, self.drive, undisturbed=True))
+            code, names = "" if self.told is None else self.told.code, self.names[bucket]
+            if code not in ("HR407", "HR547", "HR549") or len(names) == 1:
+                return code
+            if self.told is not None and "have both run" in self.told.what:
+                # A driver that was stopped for long has gone on under the former name.
+                del names[:-1]
+            else:
+                names.pop()
+
+    def wait_for(self, process: Process, seconds: float = 1_000.0) -> None:
         """Wait until a process has ended."""
-        self.scheduler.wait(lambda: process.dead, 1_000.0)
+        self.scheduler.wait(lambda: process.dead, seconds)
 
-    def _event(self) -> Callable[[World], None]:
-        if self.is_changing and self.random.random() < 0.8:
-            return World.change
-        if self._backup is not None and self.random.random() < 0.5:
-            return World.back_up_database
-        return self.random.choice(EVENTS)
+    def _more_files(self) -> None:
+        self.input.count = min(self.input.count + self.random.randint(0, 3), self.may.files)
+
+    # ---------------------------------------------------------------------------------------------- the events
 
     def copy_storage(self) -> None:
         """A storage is copied, as by a backup, and somebody runs the copy."""
@@ -153,27 +233,32 @@ class World:
         if "headrace/application.json" in original.objects and len(self.buckets) < 3:
             self.scheduler.step(f"the storage {original.bucket} is copied to {name}")
             self.buckets[name] = copied(original, name)
+            self.names[name] = list(self.names[original.bucket])
             store.keep(self.scheme, name, lambda: self.buckets[name])
             for bucket in self.random.sample([name, original.bucket], 2):
                 self._driver(bucket)
+                self._more_files()
 
     def silence_database(self) -> None:
         """The database does not answer for a while."""
         seconds = self.random.choice((1.0, 20.0, 100.0))
         self.scheduler.step(f"the database is silent for {seconds:.0f} s")
-        self.database.away_until = self.scheduler.now + seconds
+        self.database.away_until = self.broker.away_until = self.scheduler.now + seconds
 
     def back_up_database(self) -> None:
-        """The database is copied, or brought back from such a copy."""
+        """The database is copied, and brought back from that copy: later, or after a driver or two."""
         if self._backup is None:
             self.scheduler.step("the database is copied")
             self._backup = self.database.copied()
-        else:
-            self._kill(set(self.buckets))
-            self.scheduler.step("the database is brought back from its copy")
-            self.database.end_all()
-            self._backup.backup(self.database.real)
-            self.is_lost = True
+            for _ in range(self.random.randint(0, 2)):
+                self._more_files()
+                self.wait_for(self.begin(self.random.choice(list(self.buckets)), self.drive, most=1), 200.0)
+            if self.random.random() < 0.5:
+                return
+        self._kill(set(self.buckets))
+        self.scheduler.step("the database is brought back from its copy")
+        self.database.bring_back(self._backup)
+        self.is_lost = True
 
     def lose_power(self) -> None:
         """The machine of a storage stops, and what was written last into the checkpoint is lost."""
@@ -200,34 +285,72 @@ class World:
                 del objects[key]
             self.is_lost = True
 
+    def lose_topic(self) -> None:
+        """Somebody deletes the topic of the ledger, or that of the result, which is made again."""
+        name = self.random.choice(sorted(self.broker.topics))
+        self._kill(set(self.buckets))
+        self.scheduler.step(f"the topic {name} is deleted")
+        for transaction in list(self.broker.open.values()):
+            self.broker.end(transaction, "aborted", None)
+        if self.broker.rows():
+            self._gone = [self._batches]
+        self.is_lost = True
+        del self.broker.topics[name]
+        self.broker.topics.setdefault(RESULT, [])
+
+    def rename(self) -> None:
+        """A query that has planned a batch gets another name, which its next start takes over."""
+        name = self.random.choice(list(self.buckets))
+        planned = f"/queries/{self.names[name][-1]}/g1/checkpoint/offsets/"
+        if (
+            not self.may.unlocked
+            and len(self.names[name]) < 3
+            and any(planned in key for key in self.buckets[name].objects)
+        ):
+            self.names[name].append(f"{self.names[name][-1]}{'rst'[len(self.names[name])]}")
+            self.scheduler.step(f"the query over {name} is called {self.names[name][-1]}")
+
+    def change(self) -> None:
+        """Somebody resets, rewinds or rebuilds the query, takes that back, makes it final, or ends what was cut off."""
+        if self.may.unlocked:
+            return  # Nothing keeps commands apart there.
+        for _ in range(self.random.randint(1, 3)):
+            # Some wait for the drivers to end, some for their leases, and some for nothing.
+            patience = self.random.choice((300.0, 300.0, 20.0, 0.0))
+            if patience:
+                self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), patience)
+                self.scheduler.sleep(LEASE_SECONDS + 1.0)
+            self.begin(self.random.choice(list(self.buckets)), self._change)
+            self.scheduler.sleep(self.random.choice((0.05, 5.0)))
+
     def _kill(self, buckets: set[str]) -> None:
         for process, bucket in self.drivers:
             if bucket in buckets and not process.dead:
                 self.scheduler.trace.append(f"{process.name} is killed")
                 process.dead = True
 
-    def change(self) -> None:
-        """Somebody resets or rewinds the query, takes that back, makes it final, or ends what was cut off."""
-        if not self.has_locks:
-            return  # Nothing keeps commands apart there.
-        for _ in range(self.random.randint(1, 3)):
-            if self.random.random() < 0.85:
-                self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 300.0)
-                self.scheduler.sleep(lease.LEASE_SECONDS + 1.0)
-            self.begin(self.random.choice(list(self.buckets)), self._change)
-            self.scheduler.sleep(self.random.choice((0.05, 5.0)))
+    # ------------------------------------------------------------------------------------------- the processes
 
-    def _driver(self, bucket: str) -> None:
-        self.begin(bucket, self.drive)
+    def _driver(self, bucket: str) -> Process:
+        return self.begin(bucket, self.drive)
 
-    def begin(self, bucket: str, work: Work, *, undisturbed: bool = False) -> Process:
+    def begin(
+        self, bucket: str, work: Work, *, undisturbed: bool = False, calm: bool = False, most: int = 0
+    ) -> Process:
+        """Let a process begin. undisturbed: it is one of those at the end. calm: it is neither killed nor stopped.
+
+        most: how many batches it makes; 0: some.
+        """
         random, number = self.random, len(self.drivers) + 1
         process = Process(f"d{number}", 100 + number)
-        if not undisturbed:
-            if random.random() < (0.5 if self.is_changing else 1.0) * self.chances.crashes:
-                process.crash_in = random.randint(1, 120 if work == self._change else 300)
-            if random.random() < self.chances.pauses:
-                process.pause_in = random.randint(1, 300)
+        self._most[process] = most
+        if not undisturbed and not calm:
+            process.skew = random.choice((0.0, 0.0, -100.0, 100.0))
+            most = random.choice((10, 30, 100)) if work == self._change else random.choice((20, 60, 150))
+            if random.random() < self.may.crashes * (0.6 if work == self._change else 1.0):
+                process.crash_in = random.randint(1, most)
+            if random.random() < self.may.pauses:
+                process.pause_in = random.randint(1, most)
                 process.pause_seconds = random.choice((3.0, 25.0, 70.0, 200.0))
         self.drivers.append((process, bucket))
         self.last = process if undisturbed else None
@@ -239,45 +362,40 @@ class World:
         try:
             work(process, bucket)
         except HeadraceError as error:
-            told = error.findings[0]
-            self.refusals.append(told.code)
-            self.scheduler.trace.append(f"{process.name} is refused: {told.code} {told.what}")
-            if told.code not in ("HR405", "HR540", "HR587", "HR831"):  # Those come where answers are lost, or locks.
-                self._require_unchanged(process)
-            if told.code == "HR526" and f"process {process.pid} " in told.what:
-                self._broken(f"{process.name} is kept out by itself")
+            self._refused(process, error.findings[0])
         process.dead = True
 
-    def _change(self, process: Process, bucket: str) -> None:
-        random, (project, query) = self.random, self.declared(bucket)
-        begun = pending.changes(project, "q")
-        verb = random.choice(("resume", "undo", "discard")) if begun and random.random() < 0.7 else "apply"
-        if verb == "apply" and (not self.is_rewindable or random.random() < 0.3):
-            change: pending.AnyChange = Reset(project, "q", result="drop")
-        elif verb == "apply":
-            newest = Checkpoint(layout_of(project, query).checkpoint).last_committed
-            change = Rewind(project, "q", to_batch=random.randint(0, max((newest or 0) - 1, 0)))
-        else:
-            change = begun[0]
-        self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
-        getattr(change, verb)()
-        self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
-
-    def end_changes(self, process: Process, bucket: str) -> None:
-        """What was cut off is ended, as each start asks for it."""
-        for change in pending.changes(self.declared(bucket)[0], "q"):
-            if change.status is not None and change.status.is_cut_off:
-                self.scheduler.trace.append(f"{process.name}: resume of a {change.name}")
-                change.resume()
+    def _refused(self, process: Process, told: Finding) -> None:
+        self.refusals.append(told.code)
+        self.told = told
+        self.scheduler.trace.append(f"{process.name} is refused: {told.code} {told.what}")
+        # Those come where answers are lost, or locks; and a rebuild writes beside the result.
+        if told.code not in ("HR405", "HR434", "HR540", "HR587", "HR831") and process not in self._rebuilding:
+            self._require_unchanged(process)
+        if told.code == "HR526" and f"process {process.pid} " in told.what:
+            self._broken(f"{process.name} is kept out by itself")
+        if told.code == "HR410" and not (self.is_lost or len(self.buckets) > 1 or self.may.pauses):
+            self._broken(f"{process.name} is refused, and nothing is lost: {told.what}")
 
     def drive(self, process: Process, bucket: str) -> None:
+        """Start the query, once or again, and let its batches come in."""
+        while True:
+            self._drive(process, bucket)
+            if process is self.last or self.random.random() >= self.may.again:
+                return
+            self.scheduler.sleep(1.0)
+
+    def _drive(self, process: Process, bucket: str) -> None:
         project, query = self.declared(bucket)
-        session = Session(self.scheduler, self.input)
-        if process is not self.last:
-            session.most, session.polls = self.random.randint(1, 8), self.random.choice((0, 0, 1, 5))
-            session.interval = self.random.choice((0.0, 1.0, 40.0))
+        session = self._session()
+        for written in (self.database.written, self.broker.written):
+            written.pop(process, None)
+        if process is self.last:
+            session.most, session.polls, session.interval = 100, 0, 0.0
+        session.most = self._most[process] or session.most
         running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         self._require_alone(process, bucket)
+        self._running[process] = query.name
         archive, checkpoint = Archive(running.layout.archive), Checkpoint(running.layout.checkpoint)
         try:
             is_over = False
@@ -289,19 +407,64 @@ class World:
         if (fault := running.handle.exception()) is not None:
             self.scheduler.trace.append(f"{process.name} fails: {type(fault).__name__} {fault}")
             self._require_truth(process, str(fault))
+        self._running.pop(process, None)
         running.clean_up()
-        if process is self.last and set(checkpoint.commit_numbers()) - set(archive.batches()):
-            self._broken(f"{bucket} has committed batches that are not archived")
+        if process is self.last:
+            self._require_archived(bucket, running.layout)
+
+    def _session(self) -> Session:
+        session, random = Session(self.scheduler, self.input), self.random
+        session.most, session.polls = random.randint(1, 8), random.choice((0, 0, 1, 5))
+        session.interval = random.choice((0.0, 0.0, 1.0))
+        if self.may.slow:
+            session.most, session.polls, session.interval = 8, 5, random.choice((20.0, 40.0))
+        return session
+
+    def _change(self, process: Process, bucket: str) -> None:
+        random, (project, query) = self.random, self.declared(bucket)
+        begun = pending.changes(project, query.name, spark=self._session())  # type: ignore[arg-type]
+        verb = random.choice(("resume", "undo", "discard")) if begun and random.random() < 0.7 else "apply"
+        change = self._fresh_change(project, query) if verb == "apply" else begun[0]
+        self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
+        if isinstance(change, Rebuild):
+            self._rebuilding.add(process)
+        if verb == "apply":
+            self._before.append((self._now().isoformat(), self._batches, set(self._rows())))
+        getattr(change, verb)()
+        self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
+        self._require_changed(process, change, verb)
+
+    def _fresh_change(self, project: Project, query: Query) -> pending.AnyChange:
+        random, spark = self.random, cast("SparkSession", self._session())
+        kind = random.choice(self.may.changes)
+        if kind == "rewind":
+            with self.scheduler.aside():
+                newest = Checkpoint(layout_of(project, query).checkpoint).last_committed
+            return Rewind(project, query.name, to_batch=random.randint(0, max((newest or 0) - 1, 0)), spark=spark)
+        return CHANGES[kind](project, query.name, spark)
+
+    def end_changes(self, process: Process, bucket: str) -> None:
+        """What was cut off is ended, as each start asks for it."""
+        project, query = self.declared(bucket)
+        for change in pending.changes(project, query.name, spark=cast("SparkSession", self._session())):
+            if change.status is not None and change.status.is_cut_off:
+                self.scheduler.trace.append(f"{process.name}: resume of a {change.name}")
+                change.resume()
 
     def declared(self, bucket: str) -> tuple[Project, Query]:
+        """The project over a storage, and its query."""
         keeps: dict[str, Any] = {"key": ["name"], "rewindable": "7 days"} if self.is_rewindable else {}
-        sink = ModelSink(path=self.path, table="result", **keeps)
+        sink: Sink = ModelSink(path=self.path, table="result", **keeps)
+        if self.is_topic:
+            sink = ModelTopic(bootstrap_servers=self.path, topic=RESULT, delivery_guarantee="exactly-once")
+        *formers, name = self.names[bucket]
         query = Query(
-            name="q",
+            name=name,
             transform=SqlTransform(sql=f"SELECT * FROM {SOURCE}", inputs=(SOURCE,)),
             sink=sink,
             sink_kind="model",
             trigger=AvailableNow(),
+            renamed_from=tuple(formers),
         )
         source = NamedSource(name=SOURCE, kind="files", connector=ModelSource())
         project = Project(
@@ -309,7 +472,7 @@ class World:
             root=ROOT,
             target=Target(storage=f"{self.scheme}://{bucket}/headrace"),
             sources={SOURCE: source},
-            queries={"q": query},
+            queries={name: query},
         )
         return project, query
 
@@ -319,51 +482,115 @@ class World:
         self._require_prefix()
         for statement, values, _ in written:
             if "INTO _headrace_ledger" in statement:
-                batch, epoch = values[4], values[5]
-                newest = self.database.rows("SELECT epoch FROM _headrace_epochs")[0][0]
-                if epoch != newest:
+                _, query, _, table, batch, epoch = values[:6]
+                driver = query if table == RESULT else f"{query} (rebuild)"
+                newest = self.database.rows("SELECT epoch FROM _headrace_epochs WHERE query = ?", driver)
+                self._batches += 1
+                if newest != [(epoch,)]:
                     self._broken(f"batch {batch} was written with epoch {epoch}, and {newest} had begun")
-                if self._epochs.setdefault(epoch, process) is not process and not self.is_lost:
+                first = self._epochs.setdefault((driver, epoch), process)
+                # Of a rebuild that was given up nothing is kept, and the next one counts from the beginning.
+                if first is not process and not self.is_lost and driver == query:
                     self._broken(f"two drivers have written with epoch {epoch}")
+
+    def _batch_came_in(self) -> None:
+        self._batches += 1
+        self._require_prefix()
+
+    def _rows(self) -> list[tuple[str, int]]:
+        """The rows of the result, each with the batch that it came with."""
+        if self.is_topic:
+            return self.broker.rows()
+        return [(str(name), int(batch)) for name, batch in self.database.rows('SELECT name, total FROM "result"')]
 
     def _require_prefix(self) -> int:
         """The rows are the first files, each once; the ledger has a line of each batch, and no other."""
-        rows = [(str(name), int(batch)) for name, batch in self.database.rows('SELECT name, total FROM "result"')]
+        rows = self._rows()
         names = sorted(name for name, _ in rows)
         if len(set(names)) < len(names):
             self._broken(f"rows came twice: {names}")
-        if names != [self.input.name(number) for number in range(len(names))]:
+        if names != [self.input.name(number) for number in range(len(names))] and not self._is_emptied:
             self._broken(f"rows are missing: {names}")
-        lines = [int(batch) for (batch,) in self.database.rows(_LINES)]
-        if lines != list(range(len(lines))) or set(lines) != {batch for _, batch in rows}:
+        lines = self.broker.lines() if self.is_topic else [int(batch) for (batch,) in self.database.rows(_LINES)]
+        if self.is_topic and lines and len(lines) >= TOPIC_LINES:
+            lines = [*range(lines[0]), *lines]
+        if (lines != list(range(len(lines))) or set(lines) != {batch for _, batch in rows}) and not self._is_emptied:
             self._broken(f"the ledger has the batches {lines}, the result those of {sorted({b for _, b in rows})}")
         return len(names)
 
+    @property
+    def _is_emptied(self) -> bool:
+        """Whether a topic is gone: what came in before is not there, and nothing may come in after."""
+        if not self._gone:
+            return False
+        if self._batches > self._gone[0]:
+            self._broken("a batch came in beside what is gone")
+        return True
+
     def _require_alone(self, process: Process, bucket: str) -> None:
-        """Where there are locks, no other driver runs over the storage, but one that was stopped for long."""
-        if process.paused_until:
+        """Where there are locks, no driver runs beside another one or over half a change, but after a long stop."""
+        if process.paused_until or self.may.unlocked:
             return  # It was that one itself, and is fenced off.
-        for other, where in self.drivers if self.has_locks else ():
-            silent = self.scheduler.now - other.paused_until < lease.LEASE_SECONDS
-            if other is not process and where == bucket and other.kept.get("held") and not (other.dead or silent):
+        for other, where in self.drivers:
+            silent = self.scheduler.now - other.paused_until < LEASE_SECONDS
+            beside = where == bucket and self._running.get(other) == self.names[bucket][-1]
+            if other is not process and beside and not (other.dead or silent):
                 self._broken(f"{process.name} has begun beside {other.name}")
+        with self.scheduler.aside():
+            project, query = self.declared(bucket)
+            for change in pending.changes(project, query.name):
+                if change.status is not None and change.status.is_cut_off:
+                    self._broken(f"{process.name} has begun over a {change.name} that was cut off")
+
+    def _require_changed(self, process: Process, change: pending.AnyChange, verb: str) -> None:
+        """A change that has come to its end is whole, or undone: what it has made of the result is what it says."""
+        with self.scheduler.aside():
+            status = change.status
+        begun = "" if status is None else status.begun
+        rows, known = set(self._rows()), [each for each in self._before if not begun or each[0] <= begun]
+        if not known or known[-1][1] != self._batches or len(self.buckets) > 1 or isinstance(change, Rebuild):
+            return
+        before, expected = known[-1][2], None
+        if isinstance(change, Reset) and status is not None and status.phase == "done":
+            expected = set[tuple[str, int]]()
+        if isinstance(change, Rewind) and status is not None and status.phase == "done":
+            with self.scheduler.aside():
+                record = RewindRecord.of(QueryLayout(change.project.storage, change.query.name))
+            expected = {(name, batch) for name, batch in before if record is not None and batch <= record.batch}
+        if verb == "undo" and status is None and len(self._before) == 1:
+            expected = before
+        if expected is not None and rows != expected:
+            self._broken(f"{process.name}: after {verb} of a {change.name} the result is {rows}, not {expected}")
+
+    def _require_archived(self, bucket: str, layout: QueryLayout) -> None:
+        """What is committed is archived, with the offsets that the ledger has."""
+        with self.scheduler.aside():
+            archived, checkpoint = Archive(layout.archive).entries(), Checkpoint(layout.checkpoint)
+            if lacking := set(checkpoint.commit_numbers()) - set(archived):
+                self._broken(f"{bucket} has committed batches that are not archived: {lacking}")
+        for batch, text in self.database.rows(_PLANS):
+            theirs = None if text is None else PlannedBatch.loads(text).entry.offsets
+            if theirs is not None and batch in archived and archived[batch].offsets != theirs:
+                self._broken(f"{bucket} has archived {archived[batch].offsets} of batch {batch}, which has {theirs}")
 
     def _require_unchanged(self, process: Process) -> None:
-        """A start that was refused has written nothing but the tables that it needs."""
-        for statement in self.database.written.get(process, ()):
+        """A start that was refused has written nothing but the tables that it needs, and the names of a rename."""
+        if any(len(names) > 1 for names in self.names.values()):
+            return
+        for statement in (*self.database.written.get(process, ()), *self.broker.written.get(process, ())):
             if statement.startswith(("UPDATE", "DELETE")) or '"result"' in statement:
                 self._broken(f"{process.name} was refused, and has written: {statement}")
 
     def _require_truth(self, process: Process, told: str) -> None:
         """A batch of which a driver says that it was not written was not written by it."""
-        match = re.search(r"batch (\d+) of query 'q' was not written", told)
-        if match is not None and int(match[1]) in self.database.sent.get(process, ()):
+        match = re.search(r"batch (\d+) of query '\w+' was not written", told)
+        sent = self.broker.sent if self.is_topic else self.database.sent
+        if match is not None and int(match[1]) in sent.get(process, ()):
             self._broken(f"{process.name} has written a batch, and says: {told}")
 
-    def _require_end(self) -> None:
+    def _require_end(self, ends: Sequence[str]) -> None:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
-        ends = self.refusals[-len(self.buckets) :]
-        is_refused = self.is_lost and ends and set(ends) <= {"HR407", "HR410"}
+        is_refused = self.is_lost and set(ends) <= {"HR407", "HR410"}
         if self._require_prefix() != self.input.count and not is_refused:
             self._broken(f"not all rows came in: {ends}")
 
@@ -378,7 +605,7 @@ class World:
         scheduler = self.scheduler
         clock, threads = Clock(scheduler), Threading(scheduler)
         ids = random.Random(self.seed)
-        known[self.path] = self.database
+        known[self.path], topics.known[self.path] = self.database, self.broker
         before: list[tuple[Any, str, Any]] = []
 
         def let(owner: Any, name: str, value: Any) -> None:
@@ -386,9 +613,10 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, prepare, silence):
+            for module in (exactly_once, prepare, silence, rebuild, transactions):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
+            let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))
             let(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
             let(lease, "threading", threads)
             let(lease, "os", SimpleNamespace(getpid=lambda: scheduler.process.pid))
@@ -402,20 +630,41 @@ class World:
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)
-            if not self.has_locks:
+            if self.may.unlocked:
                 let(driver_lock, "take", lambda *_, **__: None)
             let(manifest, "version", lambda _: "0")
             for name, value in PLANNING.items():
                 let(planning, name, value)
+            let(rebuild, "catch_up", self._catch_up)
+            let(transactions, "as_messages", lambda frame, value, key: frame)
+            let(producer, "connected", self.broker.connected)
+            for name in ("read", "ends", "partitions", "require_ledger"):
+                let(topic_ledger, name, getattr(self.broker, name))
+            for owner, name, value in (*REBUILDING, *KEPT_PATHS):
+                let(owner, name, value)
             yield
         finally:
             for owner, name, value in reversed(before):
                 setattr(owner, name, value)
-            del known[self.path]
+            del known[self.path], topics.known[self.path]
             self.database.close()
 
     def _is_dead(self, pid: int) -> bool:
         return False
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self.scheduler.now, timezone.utc)
+
+    def _catch_up(self, beside: Project, query: Query, session: Session, reporter: object) -> bool:
+        """In place of a supervised run of the query that a rebuild makes."""
+        spark = cast("SparkSession", replace(session, most=100, polls=0, interval=0.0))
+        running = starting.bring_up(Request(project=beside, query=beside.query(query.name), spark=spark))
+        try:
+            running.handle.awaitTermination()
+            Archive(running.layout.archive).catch_up(Checkpoint(running.layout.checkpoint))
+        finally:
+            running.clean_up()
+        return True
 
 
 class OneAfterTheOther:
@@ -444,17 +693,44 @@ PLANNING: dict[str, Any] = {
     "build": lambda project, transform, spark, reader, tables: Frame(spark),
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
     "analysed": _nothing,
-    "form_of": lambda *_, **__: QueryForm(spark="4.2.0"),
+    "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
     "plan_text": lambda frame: "the plan",
 }
-EVENTS: tuple[Callable[[World], None], ...] = (
-    World.change,
-    World.change,
-    World.change,
-    World.copy_storage,
-    World.copy_storage,
-    World.silence_database,
-    World.back_up_database,
-    World.lose_power,
-    World.lose_checkpoint,
+
+
+class NoHistory:
+    """In place of the history, which keeps no change from being made."""
+
+    @staticmethod
+    def open(file: Path, **_: object) -> Any:
+        raise HeadraceError(code="HR601", what="there is none")
+
+
+# What a rebuild asks of Spark beside the run of its query.
+REBUILDING: tuple[tuple[Any, str, Any], ...] = (
+    (Rebuild, "_report", lambda *_: RebuildReport(batch=None, verdict="ok", sentence="", differences=None)),
+    (rebuild, "plan", lambda *_, **__: [Judgement(query="q", verdict="same", from_batch=0)]),
+    (shadow, "gone", lambda *_: iter(())),
+    (shadow, "sources_beside", lambda *_: {}),
+    (shadow, "lag", lambda *_: None),
+    (shadow, "History", NoHistory),
 )
+# As many lines as the ledger of a topic keeps.
+TOPIC_LINES = 10
+# What happens to a topic in place of what happens to a table.
+TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
+# Methods of the world, and changes of the query by their names.
+EVENTS = (
+    "change",
+    "rename",
+    "copy_storage",
+    "silence_database",
+    "back_up_database",
+    "lose_power",
+    "lose_checkpoint",
+)
+CHANGES: dict[str, Callable[[Project, str, Any], pending.AnyChange]] = {
+    "reset": lambda project, query, spark: Reset(project, query, result="drop", spark=spark),
+    "rewind": lambda project, query, spark: Rewind(project, query, to_batch=0, spark=spark),
+    "rebuild": lambda project, query, spark: Rebuild(project, query, spark=spark),
+}
