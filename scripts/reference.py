@@ -22,7 +22,7 @@ from headrace.contract import OUTPUT_MODES, SinkFacts, Source, SourceFacts, read
 from headrace.declare.decorators import DeclaresQuery
 from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.spark.jvm.settings import BLOCK_CACHE, LEAST_CACHE_MB, LOCAL_LISTING, STATE_CACHE_MB, settings
-from scripts import architecture, findings_page, lifetime_curve, signatures
+from scripts import architecture, findings_page, lifetime_curve, signatures, sinks_compared
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -81,6 +81,11 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
         HOW_TO / "operate.md": {
             "measured": lambda: benchmark_table(of="operate"),
             "lifetime": lambda: f"{lifetime_curve.charts()}\n\n{benchmark_table(of='lifetime')}",
+        },
+        EXPLANATION / "sinks-compared.md": {
+            "sinks": sinks_compared.sinks,
+            "promised": sinks_compared.promised,
+            "beyond": sinks_compared.beyond,
         },
         EXPLANATION / "architecture.md": {"picture": architecture.picture, "rooms": architecture.table},
         REFERENCE / "commands.md": {"commands": command_list},
