@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headrace.testing.sinks.query import EXACTLY
-from headrace.testing.sinks.trial import FAULTS, WITHIN, FaultOutcome
+from headrace.testing.sinks.query import EXACTLY, NONE
+from headrace.testing.sinks.trial import FAULTS, WITHIN, FaultOutcome, finding
 
 RECORD = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "sinks-compared.json"
 
@@ -20,15 +20,19 @@ def records() -> dict[str, dict[str, Any]]:
 
 
 def sinks() -> str:
-    """What each sink is, in which version it was tried, and what it promises."""
-    head = ("`--sink`", "sink", "tried with", "promises", "its documentation", "keeps it", "exact under each")
+    """What each sink is, in which version it was tried, what it promises, and what was found."""
+    head = ("`--sink`", "sink", "tried with", "its documentation", "that is", "found", "keeps its word")
     rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name, found in records().items():
-        version, kept = f"PySpark {found['spark']}{_connector(found['jars'])}", "**no**" if found["broken"] else "yes"
-        words = f"[{found['words']}]({found['link']})"
-        exact = not any(FaultOutcome(**each).breaks(EXACTLY) for each in found["outcomes"])
-        partly = " of those tried" if any(each["verdict"] == "not tried" for each in found["outcomes"]) else ""
-        row = (f"`{name}`", found["title"], version, found["promises"], words, kept, f"yes{partly}" if exact else "no")
+    for name, record in records().items():
+        version, outcomes = f"PySpark {record['spark']}{_connector(record['jars'])}", _outcomes(record)
+        found = finding(outcomes).replace("-", " ")
+        missed = [each.fault for each in outcomes if each.within and each.verdict in ("not tried", "not shown")]
+        found = f"{found}, but for {', '.join(missed)}" if missed else found
+        found = found if finding(outcomes) == EXACTLY else f"**{found}**"
+        kept = "**no**" if any(each.breaks(record["promises"]) for each in outcomes) else "yes"
+        kept = "gives none" if record["promises"] == NONE else kept
+        words = f"[{record['words']}]({record['link']})"
+        row = (f"`{name}`", record["title"], version, words, record["promises"].replace("-", " "), found, kept)
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
 
@@ -45,18 +49,23 @@ def beyond() -> str:
 
 def _faults(faults: list[str]) -> str:
     rows = [f"| sink | {' | '.join(faults)} | seed |", f"|---{'|---' * len(faults)}|---|"]
-    for name, found in records().items():
-        outcomes = {each["fault"]: FaultOutcome(**each) for each in found["outcomes"]}
-        cells = (_cell(outcomes[fault], found["promises"]) for fault in faults)
+    for name, record in records().items():
+        outcomes = {each.fault: each for each in _outcomes(record)}
+        cells = (_cell(outcomes[fault]) for fault in faults)
         rows.append(f"| `{name}` | {' | '.join(cells)} | {next(iter(outcomes.values())).seed} |")
     return "\n".join(rows)
 
 
-def _cell(outcome: FaultOutcome, promises: str) -> str:
+def _outcomes(record: dict[str, Any]) -> list[FaultOutcome]:
+    return [FaultOutcome(**each) for each in record["outcomes"]]
+
+
+def _cell(outcome: FaultOutcome) -> str:
     shown = outcome.verdict.replace("not applicable", "–")
     refused = re.search(r"a driver failed: (.*)", outcome.detail)
-    shown += f" (one driver failed: `{refused[1]}`)" if refused and outcome.verdict == "exact" else ""
-    return f"**{shown}**" if outcome.breaks(promises) else shown
+    before = ", before they met" if "before they met" in outcome.detail else ""
+    shown += f" (one driver failed: `{refused[1]}`{before})" if refused and outcome.verdict == "exact" else ""
+    return f"**{shown}**" if outcome.breaks(EXACTLY) else shown
 
 
 def _connector(jars: list[str]) -> str:

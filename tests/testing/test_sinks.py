@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.testing.sinks.__main__ import main
-from headrace.testing.sinks.query import AT_LEAST, EXACTLY, SINKS, sentence
-from headrace.testing.sinks.trial import FaultOutcome, settings_of
+from headrace.testing.sinks.query import AT_LEAST, EXACTLY, NONE, SINKS, sentence
+from headrace.testing.sinks.trial import FaultOutcome, attempts_at, coordinates_of, finding, settings_of
 
 USERS = """
 from query import TestedSink, by_batch, by_jdbc, from_jdbc
@@ -24,15 +26,16 @@ SINK = TestedSink(
 def test_sparks_own_file_sink_is_exact_and_a_script_that_appends_by_jdbc_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record, script = tmp_path / "record.json", tmp_path / "script.py"
-    script.write_text(USERS)  # It says at-least-once, as Spark's guide does of foreachBatch.
-    asked = ["--fault", "replayed batch", "--json", str(record)]
-    assert main(["--sink", "files", *asked]) == 0, capsys.readouterr()
-    assert main(["--sink", str(script), *asked, "--promises", "exactly-once"]) == 1, capsys.readouterr()
-    found = json.loads(record.read_text())
-    verdicts = {name: [each["verdict"] for each in of["outcomes"]] for name, of in found.items()}
-    assert verdicts == {"files": ["exact"], str(script): ["duplicates 300"]}
-    assert found[str(script)]["broken"] == ["replayed batch"]
+    script = tmp_path / "script.py"
+    script.write_text(USERS)  # It says at-least-once, as Spark's guide does of foreachBatch; it is red all the same.
+    records = {"files": tmp_path / "files.json", str(script): tmp_path / "script.json"}
+    asked = [["--sink", name, "--fault", "replayed batch", "--json", str(file)] for name, file in records.items()]
+    with ThreadPoolExecutor(2) as both:
+        assert list(both.map(main, asked)) == [0, 1], capsys.readouterr()
+    found = [json.loads(file.read_text())[name] for name, file in records.items()]
+    assert [each["verdict"] for record in found for each in record["outcomes"]] == ["exact", "duplicates 300"]
+    assert [record["found"] for record in found] == [EXACTLY, AT_LEAST]
+    assert [record["broken"] for record in found] == [[], []]
 
 
 @pytest.mark.plain
@@ -47,11 +50,61 @@ def test_sparks_own_file_sink_is_exact_and_a_script_that_appends_by_jdbc_is_not(
         ("duplicates 300", False, EXACTLY, False),
         ("refused (HR431)", True, EXACTLY, True),
         ("not applicable", True, EXACTLY, False),
+        ("duplicates 300", True, NONE, False),
     ],
 )
 def test_a_promise_is_broken_by_what_it_excludes(verdict: str, within: bool, promises: str, broken: bool) -> None:
     outcome = FaultOutcome(fault="f", within=within, verdict=verdict, detail="", seed=1, seconds=0.0)
     assert outcome.breaks(promises) is broken
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("verdicts", "found"),
+    [
+        (["exact", "not applicable", "exact"], EXACTLY),
+        (["exact", "duplicates 300"], AT_LEAST),
+        (["duplicates 300", "lost 1"], "neither exactly-once nor at-least-once"),
+        (["not shown", "not tried"], "nothing shown"),
+    ],
+    ids=["exact", "duplicates", "lost", "nothing"],
+)
+def test_a_sink_is_what_its_worst_outcome_leaves(verdicts: list[str], found: str) -> None:
+    outcomes = [
+        FaultOutcome(fault="f", within=True, verdict=verdict, detail="", seed=1, seconds=0.0) for verdict in verdicts
+    ]
+    assert finding([*outcomes, replace(outcomes[0], within=False, verdict="lost 300")]) == found
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("lines", "attempts"),
+    [
+        (["3 0 0", "3 0 1"], 2),
+        (["3 0 0", "3 0 0"], 1),  # A row that is worked on twice by one attempt.
+        (["3 0 0", "5 0 0"], 1),  # Of two batches.
+        (["3 0 0", "3 1 1"], 1),  # Of two tasks.
+        (None, 0),
+    ],
+    ids=["retried", "repeated", "batches", "tasks", "unreached"],
+)
+def test_attempts_are_counted_by_task(tmp_path: Path, lines: list[str] | None, attempts: int) -> None:
+    if lines is not None:
+        (tmp_path / "mark.attempts").write_text("".join(f"{line}\n" for line in lines))
+    assert attempts_at(tmp_path / "mark") == attempts
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("sink", "spark", "connector", "wanted"),
+    [
+        ("hudi", "3.5.7", "1.0.2", "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.0.2"),
+        ("iceberg", "4.0.2", "1.10.0", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"),
+        ("paimon", "4.0.2", "org.apache.paimon:other:2", "org.apache.paimon:other:2"),
+    ],
+)
+def test_a_connector_is_chosen_by_the_version_of_spark(sink: str, spark: str, connector: str, wanted: str) -> None:
+    assert coordinates_of(SINKS[sink], spark=spark, connector=connector) == [wanted]
 
 
 @pytest.mark.plain

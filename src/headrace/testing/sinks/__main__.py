@@ -14,21 +14,21 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.testing.sinks.query import AT_LEAST, EXACTLY, SINKS, sink_of
-from headrace.testing.sinks.trial import FAULTS, FaultOutcome, of_the_jvm, settings_of, try_sink
+from headrace.testing.sinks.trial import FAULTS, FaultOutcome, finding, of_the_jvm, settings_of, try_sink
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the faults; returns 1 when the sink breaks what it promises, 2 when nothing could be tried."""
+    """Try the faults; returns 1 when a result breaks `--promises`, 2 when nothing could be tried."""
     parser = argparse.ArgumentParser(prog="python -m headrace.testing.sinks", description=__doc__)
     parser.add_argument("--sink", required=True, help=f"{', '.join(SINKS)}, or FILE.py that defines SINK")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one; may be repeated")
     parser.add_argument(
-        "--promises", choices=(EXACTLY, AT_LEAST), help="judge by that, not by the sink's documentation"
+        "--promises", choices=(EXACTLY, AT_LEAST), default=EXACTLY, help="what to judge by: exactly-once if not given"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=10.0, help="what does not begin in that time is not tried")
     parser.add_argument("--python", default=sys.executable, help="of an environment with another PySpark")
-    parser.add_argument("--version", help="of the connector")
+    parser.add_argument("--version", help="of the connector; or group:artifact:version")
     parser.add_argument("--url", default="", help="postgresql://... of a database, or HOST:PORT of a Kafka broker")
     parser.add_argument("--json", type=Path, help="put the record there, beside those of other sinks")
     parser.add_argument("--keep", type=Path, help="keep the directories of the trials there")
@@ -49,29 +49,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     promises, words, link = sink.promise
-    promises = options.promises or promises
-    print(f"{sink.title}, PySpark {spark}, seed {options.seed}; promises {promises}: {words} ({link})")
+    print(f"{sink.title}, PySpark {spark}, seed {options.seed}; it promises {promises}: {words} ({link})")
     outcomes: list[FaultOutcome] = []
     more = {"python": options.python, "url": options.url, "settings": {**of_the_jvm(spark), **settings}}
     with tempfile.TemporaryDirectory(prefix="headrace-sinks-") as scratch:
         home, faults = (options.keep or Path(scratch)).absolute(), options.fault or FAULTS
         for each in try_sink(options.sink, home, faults, seed=options.seed, minutes=options.minutes, **more):
-            mark = "BROKEN" if each.breaks(promises) else "" if each.within else "not promised"
-            row = f"{each.fault:26} {each.verdict:32} {mark:13} {each.seconds:6.1f} s  {each.detail}"
-            print(row.rstrip(), flush=True)
+            row = f"{each.fault:26} {each.verdict:32} {_mark(each, promises):16} {each.seconds:6.1f} s  {each.detail}"
+            red = each.breaks(options.promises) and sys.stdout.isatty()
+            print(f"\x1b[31m{row.rstrip()}\x1b[0m" if red else row.rstrip(), flush=True)
             outcomes.append(each)
-    broken = [each.fault for each in outcomes if each.breaks(promises)]
-    print(f"breaks its promise: {', '.join(broken)}" if broken else "keeps its promise")
+    found, broken = finding(outcomes), [each.fault for each in outcomes if each.breaks(promises)]
+    inexact = ", ".join(f"{each.verdict} ({each.fault})" for each in outcomes if each.breaks(EXACTLY))
+    print(f"found: {found}{': ' if inexact else ''}{inexact}")
+    print(f"its documentation promises {promises}{': broken by ' if broken else ''}{', '.join(broken)}")
     if options.json:
         record: dict[str, Any] = {
             **{"title": sink.title, "promises": promises, "words": words, "link": link, "spark": spark},
             "jars": sorted(Path(jar).name for jar in settings.get("spark.jars", "").split(",") if jar),
             "outcomes": [asdict(each) for each in outcomes],
-            "broken": broken,
+            **{"found": found, "broken": broken},
         }
         held = json.loads(options.json.read_text()) if options.json.exists() else {}
         options.json.write_text(json.dumps({**held, options.sink: record}, indent=1) + "\n")
-    return 1 if broken else 0
+    return 1 if any(each.breaks(options.promises) for each in outcomes) else 0
+
+
+def _mark(outcome: FaultOutcome, promises: str) -> str:
+    """What an outcome is, beside what the documentation promises."""
+    if outcome.breaks(promises):
+        return "BREAKS ITS WORD"
+    if outcome.breaks(EXACTLY):
+        return "NOT EXACT"
+    return "" if outcome.within else "not promised"
 
 
 if __name__ == "__main__":

@@ -31,8 +31,9 @@ ROWS = 150  # of each input file; Spark gives a Python worker 100 at once
 class Scene:
     """Where one life of the query reads and writes, and what is to befall it.
 
-    home: has input and table. storage: has the checkpoint. url: of a database or Kafka. fault: `do` (kill, fail, sleep
+    home: has input and table. storage: has the checkpoint. url: of a database or Kafka. fault: `do` (kill, fail, race
     or meet) at the row `id`, once: `mark` is the file that says that it has been, `other` that of the other driver.
+    `mark`.attempts has a line for each attempt of a task that has come to the row: its stage, partition and number.
     """
 
     sink: str
@@ -65,8 +66,9 @@ Read: TypeAlias = "Callable[[SparkSession, Scene], Rows]"
 class TestedSink:
     """A sink: how a query into it is started, how its rows are read, and what its documentation promises.
 
-    promise: what, in which words, where. settings: of the session; `{home}` is the directory of the trial. coordinates:
-    of its jars; `{spark}` is the version of Spark. needs: what `url` has to be. checkpoint: where it is in the storage.
+    promise: what (`NONE` if its documentation has no word of it), in which words, where. settings: of the session;
+    `{home}` is the directory of the trial. coordinates: of its jars; `{spark}`, `{scala}`: versions. alone: no jars
+    that they ask for. needs: what `url` has to be. checkpoint: where it is in the storage.
     """
 
     start: Start
@@ -75,6 +77,7 @@ class TestedSink:
     promise: Sequence[str]
     settings: Mapping[str, str] = field(default_factory=dict)
     coordinates: Sequence[str] = ()
+    alone: bool = False
     needs: str = ""
     checkpoint: str = "checkpoint"
 
@@ -87,28 +90,37 @@ def value(number: int) -> str:
     if number % ROWS == 0:
         time.sleep(0.15)  # Whoever kills at a log entry comes before the batch is written.
     fault: dict[str, Any] = json.loads(os.environ["SINKS_FAULT"])
-    if not fault or number != fault["id"] or os.path.exists(fault["mark"]):
+    if not fault or number != fault["id"]:
         return f"v{number}"
-    open(fault["mark"], "x").close()
-    time.sleep(0.5)  # The rows before are with the sink by then.
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    attempts, until = f"{fault['mark']}.attempts", time.monotonic() + 40
+    with open(attempts, "a") as file:
+        file.write(f"{task.stageId()} {task.partitionId()} {task.attemptNumber()}\n" if task else "")
+    # Both attempts go on at once, so that each may come to its end before the other is stopped.
+    while fault["do"] == "race" and len(Path(attempts).read_text().splitlines()) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    if os.path.exists(fault["mark"]):
+        return f"v{number}"
+    open(fault["mark"], "a").close()
+    time.sleep(0.5 if fault["do"] != "race" else 0)  # The rows before are with the sink by then.
     if fault["do"] == "kill":
         os.killpg(int(os.environ["SINKS_DRIVER"]), signal.SIGKILL)
         time.sleep(60)
     elif fault["do"] == "fail":
         raise RuntimeError("this attempt of the task fails on purpose")
-    elif fault["do"] == "sleep":
-        time.sleep(12)
-    until = time.monotonic() + 20
     while fault["do"] == "meet" and not os.path.exists(fault["other"]) and time.monotonic() < until:
         time.sleep(0.01)
     return f"v{number}"
 
 
-def frame(spark: SparkSession, scene: Scene) -> DataFrame:
-    """The query: each row of the input with its value."""
+def frame(spark: SparkSession, scene: Scene, *, complete: bool = False) -> DataFrame:
+    """The query: each row of the input with its value. complete: by an aggregation of all rows so far."""
     from pyspark.sql import functions as F
 
     stream = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", scene.files).json(f"{scene.home}/input")
+    stream = stream.groupBy("id").count() if complete else stream
     return stream.select("id", F.udf(value, "string")("id").alias("value"))
 
 
@@ -126,13 +138,14 @@ def by_format(name: str, **options: str) -> tuple[Start, Read]:
     return start, lambda spark, scene: spark.read.format(name).load(scene.table)
 
 
-def by_table(using: str) -> tuple[Start, Read]:
-    """A sink that is a table of the catalog `lake`."""
+def by_table(using: str, path: str = "") -> tuple[Start, Read]:
+    """A sink that is a table of the catalog `lake`. path: where it is, for one that is written by its path."""
 
     def start(spark: SparkSession, scene: Scene) -> StreamingQuery:
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
         spark.sql(f"CREATE TABLE IF NOT EXISTS lake.db.result (id BIGINT, value STRING) USING {using}")
-        return writer(frame(spark, scene), scene).outputMode("append").toTable("lake.db.result")
+        begun = writer(frame(spark, scene), scene).outputMode("append")
+        return begun.format(using).start(f"{scene.home}/{path}") if path else begun.toTable("lake.db.result")
 
     return start, lambda spark, scene: spark.table("lake.db.result")
 
@@ -141,8 +154,7 @@ def by_batch(write: Callable[[DataFrame, int, Scene], None], *, complete: bool =
     """A foreachBatch of the user's."""
 
     def start(spark: SparkSession, scene: Scene) -> StreamingQuery:
-        rows = frame(spark, scene)
-        rows = rows.groupBy("id").agg({"value": "max"}).toDF("id", "value") if complete else rows
+        rows = frame(spark, scene, complete=complete)
         begun = writer(rows, scene).outputMode("complete" if complete else "append")
         return begun.foreachBatch(lambda batch, number: write(batch, number, scene)).start()
 
@@ -246,7 +258,7 @@ def from_sqlite(spark: SparkSession, scene: Scene) -> Rows:
         return connection.execute("SELECT id, value FROM result").fetchall()
 
 
-EXACTLY, AT_LEAST = "exactly-once", "at-least-once"
+EXACTLY, AT_LEAST, NONE = "exactly-once", "at-least-once", "nothing"
 HUDI = {"hoodie.table.name": "result", "hoodie.datasource.write.recordkey.field": "id"}
 _delta = by_format("delta")[1]
 # How each is started and read; the rest of them is in the catalogue.
@@ -255,7 +267,7 @@ WAYS: dict[str, tuple[Start, Read]] = {
     "kafka": (to_kafka, from_kafka),
     "delta": by_format("delta"),
     "iceberg": by_table("iceberg"),
-    "paimon": by_table("paimon"),
+    "paimon": by_table("paimon", "warehouse/db.db/result"),
     "hudi": by_format("hudi", **HUDI, **{"hoodie.datasource.write.operation": "insert"}),
     "jdbc-append": (by_batch(by_jdbc("append")), from_jdbc),
     "jdbc-overwrite": (by_batch(by_jdbc("overwrite"), complete=True), from_jdbc),

@@ -28,7 +28,8 @@ from headrace.spark.jvm import cds, hadoop_files, jars
 from headrace.spark.jvm.gateway import JAVA_OPTIONS
 from headrace.spark.jvm.preconditions import require_java
 from headrace.testing.sinks import query
-from headrace.testing.sinks.query import AT_LEAST, ROWS, Scene, TestedSink, sink_of
+from headrace.testing.sinks.cluster import cluster
+from headrace.testing.sinks.query import AT_LEAST, EXACTLY, NONE, ROWS, Scene, TestedSink, sink_of
 
 BATCHES, FILES, PATIENCE = 2, 2, 240.0
 SETTINGS = {
@@ -43,16 +44,25 @@ SETTINGS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
 }
 SPECULATION = {
-    "spark.master": "local-cluster[2,1,1024]",
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.speculation": "true",
+    # A task counts as slow when it takes longer than the other one did.
     "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.0",
+    "spark.speculation.efficiency.enabled": "false",
     "spark.speculation.minTaskRuntime": "500ms",
 }
 
 
 class NotApplicable(Exception):
     """The fault cannot happen to this sink here; the message says why."""
+
+
+class NotShown(Exception):
+    """The fault did not happen as it was meant, so the result says nothing of it; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +77,19 @@ class FaultOutcome:
     seconds: float
 
     def breaks(self, promises: str) -> bool:
-        """Whether a sink that promises that has broken it here."""
+        """Whether a sink that promises that has broken it here. Who promises nothing breaks nothing."""
+        if promises == NONE:
+            return False
         allowed = ("exact", "not ") if promises != AT_LEAST or "," in self.verdict else ("exact", "not ", "duplicates")
         return self.within and not self.verdict.startswith(allowed)
+
+
+def finding(outcomes: Sequence[FaultOutcome]) -> str:
+    """What the sink was under the faults that a promise covers: the strongest promise that none of them breaks."""
+    if not any(each.within and not each.verdict.startswith("not ") for each in outcomes):
+        return "nothing shown"
+    kept = (promise for promise in (EXACTLY, AT_LEAST) if not any(each.breaks(promise) for each in outcomes))
+    return next(kept, "neither exactly-once nor at-least-once")
 
 
 @dataclass(frozen=True)
@@ -82,13 +102,15 @@ class Life:
     def end(self, until: Path | None = None) -> dict[str, Any]:
         """Wait for its answer, or kill it as soon as the file `until` is there."""
         latest, ended = time.monotonic() + PATIENCE, None
-        while not self.answer.exists() and not (until and until.exists()) and time.monotonic() < latest:
-            if (ended := self.process.poll()) is not None:
-                break
-            time.sleep(0.001)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        try:
+            while not self.answer.exists() and not (until and until.exists()) and time.monotonic() < latest:
+                if (ended := self.process.poll()) is not None:
+                    break
+                time.sleep(0.001)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
         if self.answer.exists():
             told: dict[str, Any] = json.loads(self.answer.read_text())
             return told
@@ -114,6 +136,8 @@ class Bench:
     fed: int = 0
     # Of a life that came to the end of its input and read the result.
     answer: dict[str, Any] | None = None
+    # What was seen of the fault, beside its result.
+    seen: str = ""
 
     def __post_init__(self) -> None:
         self.sink, self.chance, self._lives = sink_of(self.name), Random(self.seed), count()
@@ -178,7 +202,8 @@ class Bench:
         found = [f"{name} {number}" for name, number in counts.items() if number]
         found += [f"refused ({answer['error']})"] if answer["error"] else []
         others = ", ".join(error for error in dict.fromkeys(told) if error != answer["error"])
-        return ", ".join(found) or "exact", f"a driver failed: {others}" if others else ""
+        details = [self.seen, f"a driver failed: {others}" if others else ""]
+        return ", ".join(found) or "exact", "; ".join(filter(None, details))
 
 
 def kills(bench: Bench) -> list[str]:
@@ -188,18 +213,33 @@ def kills(bench: Bench) -> list[str]:
     return [error for entry in entries if not entry.exists() for error in bench.live(entry)]
 
 
-def in_a_task(do: str, settings: Mapping[str, str]) -> Happening:
-    """A fault at a row: the driver is killed, the task fails, or it hangs."""
+def in_a_task(do: str, settings: Mapping[str, str], attempts: int = 1) -> Happening:
+    """A fault at a row: the driver is killed, the task fails, or two attempts of it meet; `attempts` are to be seen."""
 
     def happen(bench: Bench) -> list[str]:
         bench.feed()
         fault = bench.fault(do, bench.chance.randrange(BATCHES))
         told = bench.live(fault=fault, settings=settings, reads=True)
-        if not os.path.exists(fault["mark"]):
-            raise NotApplicable(f"the row was not reached: {', '.join(told)}")
+        seen = attempts_at(Path(fault["mark"]))
+        bench.seen = f"attempts that came to the row: {seen}"
+        if seen < attempts:
+            raise NotShown(f"{seen} of {attempts} attempts came to the row {', '.join(told)}".rstrip())
         return told
 
     return happen
+
+
+def speculation(bench: Bench) -> list[str]:
+    """Two attempts of one task, on two workers, meet at a row and go on at once."""
+    with cluster(bench.python, bench.home) as master:
+        return in_a_task("race", {**SPECULATION, "spark.master": master}, attempts=2)(bench)
+
+
+def attempts_at(mark: Path) -> int:
+    """How many attempts of one task have come to the row of the fault."""
+    file = mark.with_name(f"{mark.name}.attempts")
+    seen = {tuple(line.split()) for line in file.read_text().splitlines()} if file.exists() else set()
+    return max(Counter(task[:-1] for task in seen).values(), default=0)
 
 
 def replayed(bench: Bench) -> list[str]:
@@ -207,7 +247,7 @@ def replayed(bench: Bench) -> list[str]:
     bench.feed()
     told, entry = bench.live(), bench.entry(Part.COMMITS, BATCHES - 1)
     if not entry.exists():
-        raise NotApplicable(f"the query did not come to its end: {', '.join(told)}")
+        raise NotShown(f"the query did not come to its end: {', '.join(told)}")
     entry.unlink()
     entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
     return told
@@ -221,7 +261,7 @@ def answer_lost(bench: Bench) -> list[str]:
     with LostAnswer(bench.url, bench.chance.randint(2, 2 * BATCHES - 1)) as proxy:
         told = bench.live(url=proxy.url, reads=True)
     if not proxy.lost:
-        raise NotApplicable("no COMMIT was seen")
+        raise NotShown("no COMMIT was seen")
     return told
 
 
@@ -232,7 +272,10 @@ def two_drivers(bench: Bench) -> list[str]:
     first = {**bench.fault("meet", 1), "other": str(bench.home / "mark-2")}
     second = {**first, "mark": first["other"], "other": first["mark"]}
     lives = [bench.begin(fault=fault) for fault in (first, second)]
-    return [error for life in lives if (error := life.end()["error"])]
+    told = [error for life in lives if (error := life.end()["error"])]
+    met = all(os.path.exists(mark) for mark in (first["mark"], first["other"]))
+    bench.seen = "they met in the write" if met else "one ended before they met"
+    return told
 
 
 def copied(bench: Bench) -> list[str]:
@@ -255,10 +298,10 @@ Happening = Callable[[Bench], "list[str]"]
 WITHIN: dict[str, Happening] = {
     "replayed batch": replayed,
     "kill in the write": in_a_task("kill", {}),
-    "task tried again": in_a_task("fail", {}),
+    "task tried again": in_a_task("fail", {}, 2),
     "answer lost": answer_lost,
     "kill at each log write": kills,
-    "speculation": in_a_task("sleep", SPECULATION),
+    "speculation": speculation,
 }
 BEYOND: dict[str, Happening] = {"two drivers": two_drivers, "older copy": copied}
 # Those that cost most are last, if the time is short.
@@ -311,11 +354,14 @@ def try_sink(
         started = time.monotonic()
         try:
             if started > end:
-                raise NotApplicable
-            bench = Bench(name=name, home=home / str(number), seed=seed, **more)
-            verdict, detail = bench.verdict(FAULTS[fault](bench))
+                verdict, detail = "not tried", "time was over"
+            else:
+                bench = Bench(name=name, home=home / str(number), seed=seed, **more)
+                verdict, detail = bench.verdict(FAULTS[fault](bench))
         except NotApplicable as reason:
-            verdict, detail = ("not applicable", str(reason)) if started <= end else ("not tried", "time was over")
+            verdict, detail = "not applicable", str(reason)
+        except NotShown as reason:
+            verdict, detail = "not shown", str(reason)
         seconds = round(time.monotonic() - started, 1)
         within = fault in WITHIN
         yield FaultOutcome(fault=fault, within=within, verdict=verdict, detail=detail, seed=seed, seconds=seconds)
@@ -324,19 +370,26 @@ def try_sink(
 def settings_of(sink: TestedSink, *, spark: str, connector: str | None = None, url: str = "") -> dict[str, str]:
     """The sink's settings with its jars, which are fetched; raises PlatformError.
 
-    spark: of which version the PySpark is. connector: its version, in place of the one that is known here.
+    spark: of which version the PySpark is. connector: its version or group:artifact:version, in place of the known one.
     """
-    minor = ".".join(spark.split(".")[:2])
     # Without a URL there is nothing that a JDBC driver would be for.
     jdbc = not url and "org.postgresql:" in "".join(sink.coordinates)
-    wanted = [] if jdbc else [each.replace("{spark}", minor) for each in sink.coordinates]
-    if connector and wanted:
-        wanted[0] = f"{wanted[0].rpartition(':')[0]}:{connector}"
+    wanted = [] if jdbc else coordinates_of(sink, spark=spark, connector=connector)
     if not wanted:
         return dict(sink.settings)
     names = (name for name, known in jars.known().items() if known.coordinates == tuple(wanted))
-    name = next(names, wanted[0].split(":")[1])
-    return jars.settings([Jars(name=name, coordinates=tuple(wanted), settings=sink.settings)])
+    name, kind = next(names, wanted[0].split(":")[1]), "alone" if sink.alone else "coordinates"
+    asked: dict[str, Any] = {"coordinates": (), kind: tuple(wanted)}
+    return jars.settings([Jars(name=name, settings=sink.settings, **asked)])
+
+
+def coordinates_of(sink: TestedSink, *, spark: str, connector: str | None = None) -> list[str]:
+    """The coordinates of the sink's jars for that version of Spark, which PySpark's wheel brings for one Scala."""
+    minor, scala = ".".join(spark.split(".")[:2]), "2.12" if spark.startswith("3.") else "2.13"
+    wanted = [each.format(spark=minor, scala=scala) for each in sink.coordinates]
+    if connector and wanted:
+        wanted[0] = connector if ":" in connector else f"{wanted[0].rpartition(':')[0]}:{connector}"
+    return wanted
 
 
 def of_the_jvm(spark: str) -> dict[str, str]:
