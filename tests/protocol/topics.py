@@ -212,6 +212,9 @@ class Producer:
             sent.update(int(json.loads(line)["line"]["batch"]) for line in lines if line)
         if fate in ("answered", "done"):
             broker.end(transaction, "committed", process)
+            if fate == "done" and scheduler.random.random() < 0.6:
+                # The broker has ended with its answer.
+                broker.away_until = scheduler.now + scheduler.random.choice((1.0, 100.0, 100.0))
         elif fate == "late":
             seconds = scheduler.random.uniform(0.0, 5.0)
 
