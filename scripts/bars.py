@@ -2,7 +2,8 @@
 
 A bar is a ceiling (or a floor, for the median) that only moves in the direction of its target, but for what is new: the
 kit for tests of queries brought 2,950 lines and four codes; late rows that are kept, repairs of a result and causes of
-a mismatch brought 1,300 lines and five codes; the kit that tries faults on any sink brought 950 lines and four modules.
+a mismatch brought 1,300 lines and five codes; the kit that tries faults on any sink brought 1,050 lines and five
+modules.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 76_850, 64_500),
-    Bar("modules", 392, 430),
+    Bar("lines", 76_950, 64_500),
+    Bar("modules", 393, 430),
     Bar("median lines of a module", 189, 130, most=False),
     Bar("lines of imports, %", 7.7, 7.5),
     Bar("codes of findings", 275, 300),

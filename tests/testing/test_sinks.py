@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from headrace.testing.sinks.__main__ import main
 from headrace.testing.sinks.query import AT_LEAST, EXACTLY, NONE, SINKS, sentence
-from headrace.testing.sinks.trial import FaultOutcome, attempts_at, coordinates_of, finding, settings_of
+from headrace.testing.sinks.settings import coordinates_of, settings_of
+from headrace.testing.sinks.trial import FaultOutcome, LostAnswer, attempts_at, finding
 
 USERS = """
 from query import TestedSink, by_batch, by_jdbc, from_jdbc
@@ -24,11 +26,12 @@ SINK = TestedSink(
 
 @pytest.mark.crash
 def test_sparks_own_file_sink_is_exact_and_a_script_that_appends_by_jdbc_is_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(USERS)  # It says at-least-once, as Spark's guide does of foreachBatch; it is red all the same.
-    records = {"files": tmp_path / "files.json", str(script): tmp_path / "script.json"}
+    monkeypatch.chdir(tmp_path)
+    # It says at-least-once, as Spark's guide does of foreachBatch; it is red all the same.
+    Path("script.py").write_text(USERS)
+    records = {"files": tmp_path / "files.json", "script.py": tmp_path / "script.json"}
     asked = [["--sink", name, "--fault", "replayed batch", "--json", str(file)] for name, file in records.items()]
     with ThreadPoolExecutor(2) as both:
         assert list(both.map(main, asked)) == [0, 1], capsys.readouterr()
@@ -115,6 +118,58 @@ def test_a_sink_that_needs_a_server_says_so(capsys: pytest.CaptureFixture[str]) 
     assert "needs --url: HOST:PORT of a Kafka broker" in capsys.readouterr().err
 
 
+@pytest.mark.crash
+def test_a_sink_that_fails_without_any_fault_is_not_blamed(capsys: pytest.CaptureFixture[str]) -> None:
+    # Nobody listens there.
+    asked = ["--sink", "jdbc-upsert", "--url", "postgresql://me@127.0.0.1:1/test", "--fault", "kill at each log write"]
+    assert main(asked) == 2
+    said = capsys.readouterr()
+    assert "without any fault the result is not exact: refused (" in said.err
+    assert "no fault was tried" in said.err
+    assert "BREAKS" not in said.out
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sink", "fles"], "'fles' is no sink: there are files, kafka"),
+        (["--sink", "away.py"], "cannot be run: FileNotFoundError"),
+        (["--sink", "broken.py"], "cannot be run: SyntaxError"),
+        (["--sink", "empty.py"], "defines no SINK"),
+        (["--sink", "other.py"], "is of type int, not TestedSink"),
+        (["--sink", "files", "--python", "/no/python"], "'/no/python' cannot be run: "),
+        (["--sink", "files", "--python", "/bin/true"], "'/bin/true' has no PySpark"),
+        (["--sink", "files", "--json", "broken.py"], "holds no JSON"),
+        (["--sink", "files", "--json", "list.json"], "holds no record of sinks"),
+        (["--sink", "files", "--json", "away/record.json"], "there is no directory away"),
+        (["--sink", "files", "--keep", "."], "--keep . is not empty"),
+        (["--sink", "files", "--minutes", "0"], "argument --minutes: invalid"),
+    ],
+)
+def test_what_was_asked_wrongly_is_told_before_any_trial(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"broken.py": "def (", "empty.py": "", "other.py": "SINK = 1", "list.json": "[]"}.items():
+        Path(name).write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("user", ["", "me@", "me:a%40b@"])
+def test_the_way_to_a_database_keeps_its_user(user: str) -> None:
+    with LostAnswer(f"postgresql://{user}db:5432/test?sslmode=disable", 2) as proxy:
+        assert re.fullmatch(rf"postgresql://{user}127\.0\.0\.1:\d+/test\?sslmode=disable", proxy.url)
+
+
 @pytest.mark.plain
 def test_a_script_over_derby_needs_no_jar() -> None:
     assert settings_of(SINKS["jdbc-append"], spark="4.2.0") == {}
@@ -128,6 +183,7 @@ def test_a_script_over_derby_needs_no_jar() -> None:
         ("[STREAM_FAILED] Query terminated with exception: HR431: x", "HR431"),
         ("[STREAM_FAILED] Query terminated with exception: Race in batch 1 SQLSTATE: XX", "Race in batch 1"),
         ("two queries use file:/data/job-7/4, and jdbc:x://me@h:1/d", "two queries use PATH, and PATH"),
+        ("An error occurred while calling o1.x\n: org.a.BException: it is refused\n\tat org.a.B", "it is refused"),
         ("", "RuntimeError"),
     ],
 )

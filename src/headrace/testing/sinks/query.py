@@ -164,9 +164,11 @@ def by_batch(write: Callable[[DataFrame, int, Scene], None], *, complete: bool =
 def jdbc(scene: Scene) -> dict[str, str]:
     """Options of Spark's JDBC reader and writer; without a URL the database is Derby's, which PySpark brings along."""
     parts = urlsplit(scene.url)
-    url = f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}?user={parts.username}&password={parts.password}"
+    told = {"user": parts.username, "password": parts.password, "sslmode": "disable"}
+    words = "&".join(f"{key}={text}" for key, text in told.items() if text)
     derby = f"jdbc:derby:;databaseName={scene.home}/derby;create=true"
-    postgres = {"url": f"{url}&sslmode=disable", "driver": "org.postgresql.Driver"}
+    place = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+    postgres = {"url": f"jdbc:postgresql://{place}?{words}", "driver": "org.postgresql.Driver"}
     return {"dbtable": scene.name, **(postgres if scene.url else {"url": derby})}
 
 
@@ -301,7 +303,10 @@ def sentence(error: Exception) -> str:
     A path or a URL in them is only of the machine of the trial: it reads PATH.
     """
     ended = re.search(r"terminated with exception: (.*)", str(error))
-    said = ended[1] if ended else (str(error).splitlines() or [type(error).__name__])[0]
+    lines = str(error).splitlines() or [type(error).__name__]
+    # py4j names the call first, and the exception of the JVM in the next line.
+    called = lines[0].startswith("An error occurred while calling") and len(lines) > 1
+    said = ended[1] if ended else re.sub(r"^: (?:[\w.$]+: )?", "", lines[called])
     code = re.search(r"\bHR\d{3}\b", str(error)) or re.search(r"(?<=\[)[A-Z][A-Z0-9_.]{8,}(?=\])", said)
     masked = re.sub(r"(?<![\w/])(?:[a-z][\w.+-]*:)*/[^\s'\",;()]+", "PATH", said)
     return code[0] if code else re.sub(r"[|`]| SQLSTATE.*", "", masked)[:80]
