@@ -1,4 +1,4 @@
-"""The errors and findings of Headrace: where, code, what, fix.
+"""The errors and findings of Headrace (where, code, what, fix), and what it tells as plain data.
 
 HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)
@@ -23,10 +23,11 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from headrace.findings import Severity, objection, passes, refuses, severity_of
 from headrace.redaction import redacted
@@ -61,8 +62,37 @@ STRICT = "HEADRACE_STRICT_FINDINGS"
 _OF_THE_CATALOGUE = cast("Severity", "")
 
 
+class PlainData:
+    """A dataclass that gives itself as plain data. derived: the properties that stand there behind its fields."""
+
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """It, and all that is in it, as plain data."""
+        return _by_name(self, self.derived)
+
+
+def plain(value: Any) -> Any:
+    """A value as plain data."""
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        each_plain = map(plain, value)
+        return tuple(each_plain) if isinstance(value, tuple) else list(each_plain)
+    return _by_name(value) if is_dataclass(value) else value
+
+
+def _by_name(value: Any, derived: tuple[str, ...] = ()) -> dict[str, Any]:
+    names = (*(field.name for field in fields(value)), *derived)
+    return {name: plain(getattr(value, name)) for name in names}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(PlainData):
     """One thing that a check found, in the four parts that every message has.
 
     severity: the catalogue's for the code, unless another of those that the catalogue has for it is given.
@@ -112,8 +142,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The finding as plain data, for `--json`."""
-        facts = {each.name: getattr(self, each.name) for each in fields(Finding)}
-        return {**facts, "where": asdict(self.where), "what": redacted(self.what), "fix": redacted(self.fix)}
+        return {**super().as_dict(), "what": redacted(self.what), "fix": redacted(self.fix)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Finding:

@@ -108,7 +108,7 @@ def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None
 
 @pytest.mark.plain
 def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["connectors", "fetch", str(tmp_path), "kafca"]) == 2
+    assert main(["jars", "fetch", str(tmp_path), "kafca"]) == 2
     said = capsys.readouterr().err
     assert "HR103: no connector is named 'kafca'" in said
     assert "did you mean 'kafka'" in said
@@ -119,12 +119,12 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connectors, "known", lambda: {"tiny": TINY, "nowhere": NOWHERE})
-    assert main(["connectors", "list"]) == 0
+    assert main(["jars", "list"]) == 0
     assert "tiny  not here" in capsys.readouterr().out
-    assert main(["connectors", "fetch", str(tmp_path / "d"), "tiny"]) == 0
+    assert main(["jars", "fetch", str(tmp_path / "d"), "tiny"]) == 0
     assert f"{DIRECTORIES_VARIABLE}={tmp_path / 'd'}" in capsys.readouterr().out
     monkeypatch.setenv(DIRECTORIES_VARIABLE, str(tmp_path / "d"))
-    assert main(["connectors", "list", "--json"]) == 0
+    assert main(["jars", "list", "--json"]) == 0
     jar = connectors.folder_of(TINY, tmp_path / "d") / "slf4j-simple-1.7.36.jar"
     # It needs slf4j-api, which Spark brings along.
     assert json.loads(capsys.readouterr().out) == {"tiny": [str(jar)], "nowhere": None}

@@ -844,9 +844,9 @@ def deltas_log_is_read(scene: Scene) -> None:
     assert state.rows_of(state.files()).count() == 2
 
 
-@canary("connectors/delta/rewind")
+@canary("connectors/delta/generations")
 def files_of_an_earlier_version_are_looked_for(scene: Scene) -> None:
-    from headrace.connectors.delta.rewind import _missing
+    from headrace.connectors.delta.generations import _missing
     from headrace.connectors.delta.table import at_path
 
     place = scene.home / "went-back"
@@ -944,7 +944,7 @@ def conditions_have_known_names(scene: Scene) -> None:
 
 JARS = {
     "connectors/delta/table": "delta",
-    "connectors/delta/rewind": "delta",
+    "connectors/delta/generations": "delta",
     "connectors/kafka/client": "kafka",
 }
 

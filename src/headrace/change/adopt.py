@@ -10,8 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.build.plan_builder import build, registered_tables
 from headrace.build.project_session import borrowed
@@ -25,7 +25,7 @@ from headrace.checkpoint.handover import EVOLUTION, copied, listing, unfit
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.contract import Held, SinkContext
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, Where
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus
@@ -54,7 +54,7 @@ PlannedIs: TypeAlias = Literal["written", "not-written"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdoptionPlan:
+class AdoptionPlan(PlainData):
     """What an adoption does.
 
     checkpoint: the former job's directory; id: of its query. first, committed, planned: its batches; planned is None
@@ -79,22 +79,14 @@ class AdoptionPlan:
     notes: tuple[Finding, ...] = ()
     continues: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for `--json`."""
-        return {**asdict(self), "notes": [note.as_dict() for note in self.notes]}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Adoption:
+class Adoption(PlainData):
     """What was done, and the first batch that Headrace makes."""
 
     query: str
     next_batch: int
     plan: AdoptionPlan
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return {"query": self.query, "next_batch": self.next_batch, "plan": self.plan.as_dict()}
 
 
 @dataclass(frozen=True)

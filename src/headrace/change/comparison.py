@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.contract import SinkContext, Snapshot
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, PlainData
 from headrace.model import Project, Query
 from headrace.spark.messages.refusals import finding_of
 from headrace.verify.comparison import compare, schema_differences
@@ -42,7 +42,7 @@ class ResultDifferences:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RebuildReport:
+class RebuildReport(PlainData):
     """What was found when the rebuilt generation had caught up.
 
     batch: its last. verdict, sentence: of the proof that its result is the batch answer. differences: from the former
@@ -54,10 +54,6 @@ class RebuildReport:
     sentence: str
     differences: ResultDifferences | None
     notes: Sequence[str] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report as plain data, for `--json` and the record."""
-        return asdict(self)
 
 
 def report_on(

@@ -8,16 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.change import shadow
 from headrace.change.change import Change, ignore, late_note, readers
 from headrace.change.comparison import RebuildReport, report_on
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Observer
-from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.errors import CheckFailed, Finding, HeadraceError, PlainData
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries import driver_lock
@@ -46,7 +46,7 @@ _STOP = "stop it by Ctrl-C or SIGTERM, and give the command again, or give it wi
 
 
 @dataclass(frozen=True, kw_only=True)
-class RebuildPlan:
+class RebuildPlan(PlainData):
     """What a rebuild does: generation `generation` is built beside `former`. notes: what its result will lack.
 
     since: the time that its sources begin at; '': where the query began. continues: it was begun already.
@@ -59,13 +59,9 @@ class RebuildPlan:
     notes: Sequence[str] = ()
     continues: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class RebuildResult:
+class RebuildResult(PlainData):
     """What was done, and which generation the query now runs as. kept: the one that `discard` deletes."""
 
     query: str
@@ -74,10 +70,6 @@ class RebuildResult:
     kept: int | None = None
     notes: Sequence[str] = ()
     report: RebuildReport | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return asdict(self)
 
 
 class Rebuild(Change[RebuildPlan, RebuildResult]):

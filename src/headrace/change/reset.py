@@ -15,7 +15,7 @@ from headrace.change.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.logs import Part, numbered
 from headrace.contract import Held
-from headrace.errors import CheckpointError, NothingChanged
+from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
 from headrace.queries.changes import (
     ChangeStatus,
@@ -41,7 +41,7 @@ _LAST = ("sink.json", "reset.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResetPlan:
+class ResetPlan(PlainData):
     """What a reset does: what it moves out of the way, in the storage and in the sink, and what is to be known of it.
 
     result: whether the sink's rows stay. continues: it ends a reset that was cut off.
@@ -54,10 +54,6 @@ class ResetPlan:
     held: tuple[Held, ...]
     notes: tuple[str, ...]
     continues: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.restore import Past
 from headrace.contract import Held, SinkRewind
-from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, SourceError
+from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, current, require_ended
@@ -37,7 +37,7 @@ _HISTORY = "history.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewindPlan:
+class RewindPlan(PlainData):
     """What a rewind does: the batches after `batch`, up to `newest`, are taken back.
 
     planned_at, newest_at: when the two were planned; None: not known. held: what changes in the sink. lost: what does
@@ -54,10 +54,6 @@ class RewindPlan:
     lost: tuple[str, ...]
     notes: tuple[str, ...]
     continues: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

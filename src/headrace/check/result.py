@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 from headrace.check.state_bounds import StateBound
-from headrace.errors import Finding
+from headrace.errors import Finding, PlainData
 from headrace.model import Continuous, Default, Every, Project, Query, RealTime
 from headrace.spark.plans.analysed import PlanFacts
 
@@ -19,9 +19,10 @@ _DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldState:
+class HeldState(PlainData):
     """What a query's operators held in its newest batch, as the history has it; None: not known."""
 
+    derived: ClassVar[tuple[str, ...]] = ("sentence",)
     batch: int
     rows: int | None
     bytes: int | None
@@ -33,13 +34,9 @@ class HeldState:
         size = "" if self.bytes is None else f" in {size_of(self.bytes)} of memory"
         return f"{rows}{size} after batch {self.batch}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The state as plain data, for `--json`."""
-        return {**asdict(self), "sentence": self.sentence}
-
 
 @dataclass(frozen=True, kw_only=True)
-class CheckResult:
+class CheckResult(PlainData):
     """Every finding, each query's guarantee, what each of its operators keeps, and what they held when it last ran."""
 
     findings: tuple[Finding, ...]
@@ -61,15 +58,6 @@ class CheckResult:
     def exit_code(self) -> int:
         """1 when there is an error, else 0."""
         return 1 if self.errors else 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return {
-            "findings": [finding.as_dict() for finding in self.findings],
-            "guarantees": {name: each.as_dict() for name, each in self.guarantees.items()},
-            "states": {name: [each.as_dict() for each in bounds] for name, bounds in self.states.items()},
-            "held": {name: each.as_dict() for name, each in self.held.items()},
-        }
 
 
 def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
@@ -140,9 +128,10 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
+class Guarantee(PlainData):
     """The level of the weakest link. `proven` is False as long as Spark has not accepted the plan."""
 
+    derived: ClassVar[tuple[str, ...]] = ("sentence",)
     level: Level
     weakest: Link | None
     proven: bool
@@ -154,10 +143,6 @@ class Guarantee:
         if self.weakest is not None:
             return f"{start}: {self.weakest.part} {self.weakest.reason}"
         return start if self.proven else f"{start}, as far as can be determined before Spark has accepted the plan"
-
-    def as_dict(self) -> dict[str, Any]:
-        """The guarantee as plain data, for `--json`."""
-        return {**asdict(self), "sentence": self.sentence}
 
 
 def guarantee(project: Project, query: Query, plan: PlanFacts | None = None) -> Guarantee:

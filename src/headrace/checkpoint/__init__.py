@@ -1,24 +1,16 @@
 """Spark's checkpoint directory as Python values, without a JVM."""
 
-from headrace.checkpoint.archive import Archive, ArchivedBatch
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator
-from headrace.checkpoint.identity import PlannedBatch, chained, planned_batch
-from headrace.checkpoint.prefix import BatchWatermarks, committed_prefix, planned, planned_prefix, watermarks
-
-__all__ = [
-    "Archive",
-    "ArchivedBatch",
-    "BatchWatermarks",
-    "Checkpoint",
-    "CommitEntry",
-    "OffsetEntry",
-    "PlannedBatch",
-    "StateOperator",
-    "chained",
-    "committed_prefix",
-    "planned",
-    "planned_batch",
-    "planned_prefix",
-    "watermarks",
-]
+from headrace.checkpoint.archive import Archive as Archive
+from headrace.checkpoint.archive import ArchivedBatch as ArchivedBatch
+from headrace.checkpoint.directory import Checkpoint as Checkpoint
+from headrace.checkpoint.entries import CommitEntry as CommitEntry
+from headrace.checkpoint.entries import OffsetEntry as OffsetEntry
+from headrace.checkpoint.entries import StateOperator as StateOperator
+from headrace.checkpoint.identity import PlannedBatch as PlannedBatch
+from headrace.checkpoint.identity import chained as chained
+from headrace.checkpoint.identity import planned_batch as planned_batch
+from headrace.checkpoint.prefix import BatchWatermarks as BatchWatermarks
+from headrace.checkpoint.prefix import committed_prefix as committed_prefix
+from headrace.checkpoint.prefix import planned as planned
+from headrace.checkpoint.prefix import planned_prefix as planned_prefix
+from headrace.checkpoint.prefix import watermarks as watermarks

@@ -21,15 +21,15 @@ from headrace.checkpoint.sources import renamed
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, replace_file
-from headrace.storage.location import is_remote
 from headrace.storage.private import writing_to
+from headrace.storage.remote import store_at
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
 _SYNC_EVERY = 16
 OPEN_LINES = 10_000
 """With so many lines the open file is closed. A start reads it whole, which takes a tenth of a second."""
-OPEN_REMOTE_LINES = 1_000
-"""Beyond this machine each line that is added puts the open file anew."""
+REWRITTEN_LINES = 1_000
+"""Where each line that is added puts the open file anew."""
 KEPT_OPEN = 200
 """Twice what Spark keeps of its own: what a start compares with the checkpoint is in the open file."""
 _NAME = re.compile(r"(\d{6,})-(\d+)-(\d+)\.jsonl\.gz")
@@ -203,7 +203,7 @@ class Archive:
         json_lines.append(self.path, lines, sync=sync)
 
     def _close_if_long(self) -> None:
-        if self._lines >= (OPEN_REMOTE_LINES if is_remote(self.path) else OPEN_LINES):
+        if self._lines >= (OPEN_LINES if store_at(self.path).appends else REWRITTEN_LINES):
             self._lines = close(self.path, self.folder, self._lines)
             self._unsynced = 0
 

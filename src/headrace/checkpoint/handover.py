@@ -36,8 +36,8 @@ from headrace.checkpoint.logs import (
 from headrace.checkpoint.relocation import described
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import copy_file, files_below, names_in, remove_tree
-from headrace.storage.location import is_remote
 from headrace.storage.remembered import remembering
+from headrace.storage.remote import store_at
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 # What names the file of a schema in the description of an operator with several variables, wherever it lay.
@@ -213,7 +213,7 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     remove_tree(copy)
     for file in _files(old.root):
         # The checksums of local files mean nothing to a store.
-        if not (is_remote(copy) and file.name.startswith(".") and file.suffix == ".crc"):
+        if not (store_at(copy).is_safe and file.name.startswith(".") and file.suffix == ".crc"):
             for target in _targets(file.relative_to(old.root), names):
                 _copy(file, copy / target)
     gap = gap_before_newest(old, None, written_async=None)

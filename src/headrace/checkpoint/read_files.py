@@ -14,11 +14,11 @@ from typing import Any
 
 from headrace.checkpoint.archive import damaged, lines_of
 from headrace.storage import json_lines
-from headrace.storage.location import is_remote
+from headrace.storage.remote import store_at
 
 # The setting of a query's session that names the directory of its archive.
 READ_FILES = "headrace.readFiles"
-_PART_LINES, _REMOTE_PART_LINES = 1_000_000, 5_000
+_PART_LINES, _REWRITTEN_LINES = 1_000_000, 5_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class ReadFiles:
 
     @property
     def _longest(self) -> int:
-        return _REMOTE_PART_LINES if is_remote(self.home) else _PART_LINES
+        return _PART_LINES if store_at(self.home).appends else _REWRITTEN_LINES
 
 
 def _parts(home: Path) -> list[Path]:

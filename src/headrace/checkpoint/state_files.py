@@ -16,7 +16,7 @@ from pathlib import Path
 from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
 from headrace.checkpoint.logs import RESTORE, Part, checksum_of, numbered, text_of
 from headrace.errors import CheckpointError, Finding, Where, reason
-from headrace.storage.location import is_remote
+from headrace.storage.remote import store_at
 
 # The whole content of larger files is left to Spark, which reads it all: a start must not take longer for it.
 WHOLE_BYTES = 1024 * 1024
@@ -30,8 +30,8 @@ _SNAPSHOTS = {"changelog": "zip", "delta": "snapshot"}
 
 def fault_of(file: Path) -> str | None:
     """What is wrong with `file`, which is there; None if nothing can be found."""
-    if is_remote(file):
-        return None  # HDFS keeps checksums of its own, and compares them when a file is read.
+    if store_at(file).is_safe:
+        return None
     size = file.stat().st_size
     if size == 0:
         return "it is empty"

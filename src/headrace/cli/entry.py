@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +71,6 @@ COMMANDS: tuple[click.Command, ...] = (
     jars,
     schema,
 )
-# Words of earlier versions; they work, and no help shows them.
-FORMER: dict[str, click.Command] = {"connectors": jars}
-
-
-def shown(group: click.Group) -> list[str]:
-    """The commands of a group that help tells of."""
-    return [name for name, command in group.commands.items() if not command.hidden]
 
 
 class Commands(click.Group):
@@ -94,7 +86,7 @@ class Commands(click.Group):
         """The command that the first argument names."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             raise HeadraceError(
-                code="HR090", what=f"there is no command '{args[0]}'", fix=nearest(args[0], shown(self))
+                code="HR090", what=f"there is no command '{args[0]}'", fix=nearest(args[0], self.commands)
             )
         return super().resolve_command(ctx, args)
 
@@ -115,10 +107,6 @@ def headrace(context: click.Context) -> None:
 
 for _command in COMMANDS:
     headrace.add_command(_command)
-for _word, _command in FORMER.items():
-    _former = copy(_command)
-    _former.hidden = True
-    headrace.add_command(_former, _word)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -164,7 +152,7 @@ def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
     wrong = re.match(r"No such command '(.+?)'", error.format_message())
     if wrong and isinstance(here, click.Group):
         what = f"{command} has no command '{wrong[1]}'"
-        return Finding(code="HR090", what=what, fix=nearest(wrong[1], shown(here)))
+        return Finding(code="HR090", what=what, fix=nearest(wrong[1], here.commands))
     if isinstance(error, click.NoSuchOption) and here is headrace:
         owners = [each.name for each in COMMANDS if any(error.option_name in option.opts for option in each.params)]
         if owners:

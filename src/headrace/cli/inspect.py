@@ -155,7 +155,6 @@ def _say(found: Any, lines: Callable[[Any], Iterator[str]], options: ProjectOpti
 
 
 def facts(found: CheckpointFacts) -> Iterator[str]:
-    """What a checkpoint holds."""
     yield f"id          {found.id or NOTHING}, generation {found.generation}"
     yield f"batches     {ranges(found.kept)} in the checkpoint, {ranges(found.archived)} in the archive"
     if found.purged:
@@ -179,7 +178,6 @@ def ranges(found: Sequence[Range]) -> str:
 
 
 def offset_lines(found: BatchOffsets) -> Iterator[str]:
-    """What a batch takes."""
     done = "committed" if found.committed else "planned and not committed"
     yield f"{found.query}: batch {found.batch}, {done}; known are {found.first} to {found.last}"
     for source in found.sources:
@@ -202,7 +200,6 @@ def _shares(source: SourceOffsets) -> Iterator[str]:
 
 
 def watermark_lines(found: Watermarks) -> Iterator[str]:
-    """How a watermark moved."""
     if not found.sources and found.next_watermark is None:
         yield f"{found.query}: no watermark yet, and no source of it declares one"
         return
@@ -223,7 +220,6 @@ def watermark_lines(found: Watermarks) -> Iterator[str]:
 
 
 def state_lines(found: StateLook) -> Iterator[str]:
-    """What a query keeps as state."""
     yield f"{found.query}: as batch {found.batch} left it"
     for operator in found.operators:
         yield (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.json_stdout import json_alone
+from headrace.cli.output import json_alone
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.redaction import KNOWN
 

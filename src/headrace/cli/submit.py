@@ -11,8 +11,8 @@ from types import FrameType
 
 import click
 
-from headrace.cli.json_stdout import for_child
 from headrace.cli.options import ProjectOptions, chosen, reads_project
+from headrace.cli.output import for_child
 from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, HeadraceError
 
 # A driver that has run so long was fine, and the next pause is the first again.

@@ -132,7 +132,6 @@ def _cluster(told: Mapping[str, Any]) -> Cluster:
 
 
 def zookeeper(home: Path, port: int) -> Daemon:
-    """Start a ZooKeeper on loopback."""
     data = _private(home / "zookeeper")
     settings = home / "zookeeper.cfg"
     settings.write_text(

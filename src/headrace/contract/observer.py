@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from headrace.contract.batch_record import BatchRecord
 from headrace.contract.identity import Identity
-from headrace.errors import Finding
+from headrace.errors import Finding, PlainData
 
 State: TypeAlias = Literal[
     "waiting",
@@ -56,7 +56,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryState:
+class QueryState(PlainData):
     """How one query of a run stands.
 
     since: when it went over into `state`. healthy: since its newest start it has committed a batch, or found nothing to
@@ -65,6 +65,7 @@ class QueryState:
     again. cause: why it failed last; None once it is healthy. by: who paused it.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("in_trouble",)
     query: str
     state: State = "waiting"
     since: datetime = field(default_factory=_now)
@@ -148,17 +149,6 @@ class QueryState:
         what = f"query '{self.query}' has failed and starts again: {self.trouble}"
         return Finding(code="HR861", what=what, fix=self.cause.fix, where=self.cause.where)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The state as plain data."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {
-            **plain,
-            "since": self.since.isoformat(),
-            "next_attempt": self.next_attempt.isoformat() if self.next_attempt else None,
-            "cause": self.cause.as_dict() if self.cause else None,
-            "in_trouble": self.in_trouble,
-        }
-
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> QueryState:
         """The state that `as_dict` was taken of; what a later version may have added is left out."""
@@ -223,7 +213,7 @@ class BatchWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(PlainData):
     """The end of one query in one run. `batches` and `rows` count what this run committed.
 
     refused: it was not started, and cannot be before the project is changed as the finding says. fenced: it ended for
@@ -238,10 +228,6 @@ class Outcome:
     last_batch: int | None = None
     refused: bool = False
     fenced: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The outcome as plain data, for `--json`."""
-        return asdict(self)
 
 
 class Observer:

@@ -301,7 +301,6 @@ def table(name: str, declared: DeclaredTable[..., Any]) -> model.Table:
 
 
 def counter(name: str, declared: DeclaredCounter) -> model.Counter:
-    """The counter as declared."""
     return model.Counter(name=name, zero=declared.zero, param=declared.param, where=declared.where)
 
 

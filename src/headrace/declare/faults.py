@@ -50,7 +50,6 @@ def shown(path: Path | str) -> str:
 
 
 def of_frame(frame: FrameType) -> Where:
-    """The file and line that `frame` is at."""
     return Where(file=shown(frame.f_code.co_filename), line=frame.f_lineno)
 
 

@@ -60,7 +60,6 @@ class DocumentReading:
     misplaced: list[Where] = field(default_factory=list)
 
     def fault(self, code: str, what: str, fix: str, where: Where) -> None:
-        """Record one fault."""
         self.findings.append(Finding(code=code, what=what, fix=fix, where=where))
 
     @contextmanager

@@ -12,11 +12,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from headrace.contract import Outcome
 from headrace.contract.observer import QueryState
-from headrace.errors import EXIT_FENCED, EXIT_REFUSED, Finding
+from headrace.errors import EXIT_FENCED, EXIT_REFUSED, Finding, PlainData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,6 @@ class Board:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The application is over."""
         with self._changed:
             self.over = True
             self._changed.notify_all()
@@ -102,19 +101,16 @@ VERBS: tuple[Verb, ...] = get_args(Verb)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrderAnswer:
+class OrderAnswer(PlainData):
     """What became of an order: a sentence, and the finding where it was not done."""
 
+    derived: ClassVar[tuple[str, ...]] = ("done",)
     said: str = ""
     finding: Finding | None = None
 
     @property
     def done(self) -> bool:
         return self.finding is None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The answer as plain data, as it goes over the socket."""
-        return {"done": self.done, "said": self.said, "finding": self.finding.as_dict() if self.finding else None}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> OrderAnswer:

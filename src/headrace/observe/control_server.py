@@ -79,7 +79,6 @@ class ControlServer:
 
     @property
     def followed(self) -> bool:
-        """Whether anybody follows."""
         return bool(self._followers)
 
     def close(self) -> None:

@@ -98,7 +98,6 @@ class Hooks(Observer):
 
 
 def event_body(app: str, event: HookEvent, query: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a hook gets."""
     at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return {"event": event, "app": app, "query": query, "at": at, **facts}
 

@@ -221,7 +221,6 @@ class SparkLines(Observer):
             self._checkpoints[start.query] = Checkpoint(start.checkpoint)
 
     def take(self, said: Said) -> None:
-        """Write one line."""
         if not said.message.strip():
             return
         query, batch, message = said.query, said.batch, said.message

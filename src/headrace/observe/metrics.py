@@ -65,7 +65,6 @@ class MetricsObserver(Observer):
         self.registry.register(_Collected(self._families))
 
     def progressed(self, record: BatchRecord) -> None:
-        """Count a batch."""
         with self._guard:
             last = self._last.get(record.query)
             moved = last is None or last.watermark != record.watermark

@@ -147,7 +147,6 @@ class _Walk:
         self._uses: Counter[str] = Counter()
 
     def part(self, node: Node) -> _Part:
-        """What `node` gives."""
         if node.name in STREAMS or not node.children:
             return self._leaf(node)
         if node.streaming and (kind := self._state_kind(node)):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from headrace.checkpoint.logs import Part
-from headrace.errors import NOWHERE, CheckpointError, Finding
+from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
 from headrace.model import Project, Query
 from headrace.plan.code.meaning import name_of, not_comparable
 from headrace.plan.comparison import compare
@@ -22,7 +21,7 @@ SHOWN = 160
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgement(PlainData):
     """How a query that is to run stands to what ran.
 
     from_batch: the first batch that would be made by the query as it is now. differences: all that has changed.
@@ -38,19 +37,6 @@ class Judgement:
     checkpoint: str = ""
     ran: str = ""
     written: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The judgement as plain data, for `--json`."""
-        return {
-            "query": self.query,
-            "verdict": self.verdict,
-            "from_batch": self.from_batch,
-            "differences": [each.as_dict() for each in self.differences],
-            "notes": [each.as_dict() for each in self.notes],
-            "checkpoint": self.checkpoint,
-            "ran": self.ran,
-            "written": self.written,
-        }
 
 
 def judged(

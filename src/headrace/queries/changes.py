@@ -7,13 +7,13 @@ by a command. `form` is the number of the record's form: of another one a later 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, PlainData, Where
 from headrace.queries.layout import (
     QueryLayout,
     generations_set_aside,
@@ -35,7 +35,7 @@ _Way = TypeVar("_Way", bound="WayRecord")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeStatus:
+class ChangeStatus(PlainData):
     """How far a change of a query is.
 
     change: the command that begins it. phase: what is being done, or was done last. begun: when, in ISO 8601.
@@ -49,10 +49,6 @@ class ChangeStatus:
     begun: str
     is_cut_off: bool
     sentence: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """The status as plain data, for `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

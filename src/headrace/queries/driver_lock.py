@@ -25,8 +25,8 @@ from headrace.model import Project, Query
 from headrace.queries import lease
 from headrace.queries.layout import QueryLayout
 from headrace.queries.processes import birth
-from headrace.storage.location import is_remote
 from headrace.storage.private import make_private, writing_to
+from headrace.storage.remote import store_at
 
 NAME = "driver.lock"
 REBUILDS = "rebuild.lock"
@@ -73,7 +73,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
             give_back, times = _held[path]
             _held[path] = (give_back, times + 1)
             return DriverLock(path)
-        if is_remote(file):
+        if not store_at(file).has_locks:
             _held[path] = (_leased(query, file, rebuilds), 1)
             return DriverLock(path)
         with writing_to(file.parent):
@@ -120,7 +120,7 @@ def _leased(query: Query, file: Path, rebuilds: bool) -> Callable[[], None]:
 def seen(project: Project, query: Query) -> str | None:
     """Who runs `query`, as far as the storage tells; nothing is changed."""
     file = _file(project, query)
-    if is_remote(file):
+    if not store_at(file).has_locks:
         holder = lease.seen(file.with_name(file.name + LEASES))
         return None if holder is None else _named(asdict(holder))
     try:
@@ -154,7 +154,7 @@ def require_one_free(project: Project, queries: Sequence[Query]) -> None:
 def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
     for query in queries:
         # A lease is several files; to see that nobody has it is enough here.
-        if is_remote(project.storage) and not is_held_here(project, query):
+        if not store_at(project.storage).has_locks and not is_held_here(project, query):
             if query.sink.facts.durable and (who := seen(project, query)) is not None:
                 yield _running(query, who)
             continue

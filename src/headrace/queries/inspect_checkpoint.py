@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.handover import gap_before_newest
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, PlainData, Where
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import with_command
@@ -25,12 +25,13 @@ from headrace.units import instant
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspected:
+class Inspected(PlainData):
     """What was found in a query's storage; the newest planned and the newest committed batch, None before the first.
 
     facts: what is there; None before the first batch, or where it cannot be read.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("usable",)
     query: str
     checkpoint: str
     planned: int | None
@@ -42,18 +43,6 @@ class Inspected:
     def usable(self) -> bool:
         """Whether the next start can begin with it."""
         return not any(finding.severity == "error" for finding in self.findings)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return {
-            "query": self.query,
-            "checkpoint": self.checkpoint,
-            "planned": self.planned,
-            "committed": self.committed,
-            "usable": self.usable,
-            "findings": [finding.as_dict() for finding in self.findings],
-            "facts": None if self.facts is None else self.facts.as_dict(),
-        }
 
 
 def inspect_checkpoint(project: Project, query: Query) -> Inspected:
@@ -210,7 +199,6 @@ def checkpoint_facts(layout: QueryLayout) -> CheckpointFacts | None:
 
 
 def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
-    """The numbers as ranges, in order."""
     found: list[Range] = []
     for number in sorted(numbers):
         if found and found[-1][1] == number - 1:
@@ -244,11 +232,8 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size}
 
 
-_TIMES = ("committed_at", "watermark")
-
-
 @dataclass(frozen=True, kw_only=True)
-class StoredStatus:
+class StoredStatus(PlainData):
     """What the checkpoint and the lock tell of a query.
 
     driver: the process that runs it, if one does. committed_at: when its newest batch was committed.
@@ -263,11 +248,6 @@ class StoredStatus:
     committed_at: datetime | None = None
     watermark: datetime | None = None
     fault: Finding | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The status as plain data, for `--json`."""
-        times = {name: None if (at := getattr(self, name)) is None else at.isoformat() for name in _TIMES}
-        return {**asdict(self), **times, "fault": None if self.fault is None else self.fault.as_dict()}
 
 
 def stored_status(project: Project, query: Query) -> StoredStatus:

@@ -24,8 +24,8 @@ from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
-from headrace.storage.location import is_remote
 from headrace.storage.private import make_private, writing_to
+from headrace.storage.remote import store_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +73,8 @@ def _make_home(layout: QueryLayout) -> None:
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if is_remote(layout.home):
-            return  # Its store refuses by itself, with a sentence of its own.
-        probe = tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-")  # noqa: SIM115
-        probe.close()
+        if store_at(layout.home).is_local:  # Others refuse by themselves, with a sentence of their own.
+            tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-").close()
 
 
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:

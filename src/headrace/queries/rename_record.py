@@ -256,7 +256,6 @@ def _require_free(query: Query, checkpoint: Checkpoint, names: dict[str, str]) -
 
 
 def table_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """That a start renames the table."""
     former, now = table_before(project, query, layout), query.sink.location
     if former is not None and former.location is not None and now is not None:
         yield Finding(

@@ -80,7 +80,6 @@ class Notes:
             )
 
     def close(self) -> None:
-        """Close the history."""
         if self._history is not None:
             self._history.close()
 

@@ -41,9 +41,9 @@ from headrace.run.rename import brought_along
 from headrace.run.state_store import query_settings, rows_tracked
 from headrace.spark.jvm.session_conf import applied, default_partitions, restored, served
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage.location import is_remote
 from headrace.storage.private import writing_to
 from headrace.storage.remembered import remembering
+from headrace.storage.remote import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -308,8 +308,7 @@ def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, q
 
 def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
     """What a SinkContext calls before each commit; None where the machine is left to write when it likes."""
-    # What HDFS has taken lies on several machines; a file cannot be brought to their disks from here.
-    if target.checkpoint_durability != "power_loss" or is_remote(checkpoint):
+    if target.checkpoint_durability != "power_loss" or store_at(checkpoint).is_safe:
         return None
     durability = Durability(Checkpoint(checkpoint))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, PartitionChange, Repartitions, note_partitions
-from headrace.errors import CheckFailed, CheckpointError, Finding
+from headrace.errors import CheckFailed, CheckpointError, Finding, PlainData
 from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.queries import driver_lock
@@ -193,17 +193,13 @@ _ESCAPED = re.compile(r'[\s"#%<>?\\^`{|}\[\]]')
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repartitioned:
+class Repartitioned(PlainData):
     """What was done: `batch` holds the state in its new partitions; None where the number was `after` already."""
 
     query: str
     before: int
     after: int
     batch: int | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return asdict(self)
 
 
 def repartition(project: Project, query: str, partitions: int, *, spark: SparkSession | None = None) -> Repartitioned:

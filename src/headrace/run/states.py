@@ -100,7 +100,6 @@ class States:
             self._told(supervised)
 
     def start(self, query: str, run: int | None) -> None:
-        """A query is being started."""
         self._all[query].run = run
         self.change(query, "starting")
 

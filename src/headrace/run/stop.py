@@ -257,7 +257,6 @@ class OrderDesk:
             order.done(f"query '{query}' runs again, from batch {batch:,} on")
 
     def not_started(self, query: str, finding: Finding) -> None:
-        """A start has failed."""
         if (order := self._taken(query)) is not None:
             order.failed(finding)
 

@@ -221,7 +221,6 @@ class Supervision:
         self.watching.end_start(heard=True)
 
     def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
-        """What observers hear of a start."""
         return QueryStart(
             query=query.name,
             run_id=str(running.handle.runId),

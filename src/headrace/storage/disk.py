@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,12 +20,19 @@ from headrace.storage.store import Store, StoreEntry
 # Of Linux's fcntl.h.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_TAIL_BYTES = 65_536
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+# What lies in a storage directory, and is to be private by itself.
+_PRIVATE = ("history.db*", "headrace-crash-*", "queries", "queries/*", "queries/*/g*", "queries/*/g*/*")
 
 
 class Disk(Store):
     """The file systems of this machine, mounted ones included."""
 
     is_local = True
+    appends = True
+    has_locks = True
+    is_safe = False
 
     def entry(self, path: str) -> StoreEntry:
         return _entry(os.path.basename(path), os.stat(path))
@@ -64,6 +73,18 @@ class Disk(Store):
         with self.writing(path) as file:
             file.write(data)
 
+    def append_lines(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        is_new = not os.path.exists(path)
+        with open(path, "ab") as file:
+            if not is_new:
+                _end_last_line(path, file)
+            file.write(data)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        if sync and is_new:
+            self.sync(str(Path(path).parent))
+
     def create(self, path: str, data: bytes) -> bool:
         with _draft(Path(path), shared=True) as (draft, file):
             file.write(data)
@@ -102,6 +123,21 @@ class Disk(Store):
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
 
+    def make_private(self, path: str) -> None:
+        """Also what was made before as open as the umask; what lies deeper is hidden with it."""
+        self.make_directory(path)
+        # A project that is its own storage is more than that, and belongs to whoever works on it.
+        if not os.path.exists(os.path.join(path, "headrace.yml")):
+            tighten(Path(path))
+        for pattern in _PRIVATE:
+            for place in Path(path).glob(pattern):
+                tighten(place)
+
+    @contextmanager
+    def scratch(self, path: str) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="headrace-", dir=path, ignore_cleanup_errors=True) as place:
+            yield place
+
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         os.rename(path, new)
 
@@ -138,6 +174,32 @@ class Disk(Store):
 
 
 DISK = Disk()
+
+
+def tighten(place: Path) -> None:
+    """Let only the owner read and write `place`; what belongs to somebody else, or to everybody, stays as it is."""
+    with suppress(OSError):
+        mode = place.stat().st_mode
+        if mode & _OTHERS and not mode & stat.S_ISVTX:
+            place.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+
+
+def _end_last_line(path: str, file: BinaryIO) -> None:
+    """Take away a last line that is not whole; end one that lacks nothing but its end."""
+    size = file.tell()
+    with open(path, "rb") as opened:
+        opened.seek(max(size - _TAIL_BYTES, 0))
+        tail = opened.read()
+        if b"\n" not in tail.rstrip(b"\n"):
+            opened.seek(0)
+            tail = opened.read()
+    last = tail.rstrip(b"\n").rpartition(b"\n")[2]
+    try:
+        json.loads(last.decode())
+        if not tail.endswith(b"\n"):
+            file.write(b"\n")
+    except ValueError:
+        file.truncate(size - len(tail) + len(tail.rstrip(b"\n")) - len(last))
 
 
 @contextmanager

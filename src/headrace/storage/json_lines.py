@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from headrace.errors import reason
-from headrace.storage import durable
-from headrace.storage.remote import RemotePath
-
-_TAIL_BYTES = 65_536
+from headrace.storage.remote import at
 
 
 class DamagedLine(ValueError):
@@ -28,33 +24,11 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
 
     With `sync` the lines are on the disk when this returns, and the name of a file that is new as well.
     """
-    text = text_of(values)
-    if isinstance(path, RemotePath):
-        _append_remote(path, text)
-        return
-    is_new = not path.exists()
-    with path.open("ab") as file:
-        if not is_new:
-            _end_last_line(path, file)
-        file.write(text.encode())
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    if sync and is_new:
-        durable.sync(path.parent)
-
-
-def _append_remote(path: RemotePath, text: str) -> None:
-    """Put the file anew as a whole, so that no reader and no crash ever sees a part of a line."""
-    try:
-        before = path.read_bytes()
-    except FileNotFoundError:
-        before = b""
-    path.write_bytes(before + text.encode())
+    store, inside = at(path)
+    store.append_lines(inside, text_of(values).encode(), sync=sync)
 
 
 def text_of(values: Iterable[Any]) -> str:
-    """The lines for `values`."""
     return "".join(json.dumps(value, separators=(",", ":")) + "\n" for value in values)
 
 
@@ -80,21 +54,3 @@ def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[A
             if not (passed_over and isinstance(error, json.JSONDecodeError)):
                 raise DamagedLine(number, error) from error
     return found
-
-
-def _end_last_line(path: Path, file: Any) -> None:
-    """Take away a last line that is not whole; end one that lacks nothing but its end."""
-    size = file.tell()
-    with path.open("rb") as opened:
-        opened.seek(max(size - _TAIL_BYTES, 0))
-        tail = opened.read()
-        if b"\n" not in tail.rstrip(b"\n"):
-            opened.seek(0)
-            tail = opened.read()
-    last = tail.rstrip(b"\n").rpartition(b"\n")[2]
-    try:
-        json.loads(last.decode())
-        if not tail.endswith(b"\n"):
-            file.write(b"\n")
-    except ValueError:
-        file.truncate(size - len(tail) + len(tail.rstrip(b"\n")) - len(last))

@@ -6,65 +6,32 @@ import atexit
 import errno
 import os
 import shutil
-import stat
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.errors import HeadraceError, PlatformError, reason
-from headrace.storage.durable import remove_tree
-from headrace.storage.remote import RemotePath
+from headrace.errors import PlatformError, reason
+from headrace.storage.remote import at
 
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 LOCAL_SETTING = "spark.local.dir"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_private(storage: Path) -> None:
-    """Make the storage directory, or take it from the eyes of others: what 0.1.0 made was as open as the umask.
-
-    What lies deeper is hidden with it. Raises OSError where it cannot be made.
-    """
-    storage.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if isinstance(storage, RemotePath):
-        return
-    # A project that is its own storage is more than that, and belongs to whoever works on it.
-    if not (storage / "headrace.yml").exists():
-        tighten(storage)
-    for place in _own(storage):
-        tighten(place)
-
-
-def tighten(place: Path) -> None:
-    """Let only the owner read and write `place`; what belongs to somebody else, or to everybody, stays as it is."""
-    with suppress(OSError):
-        mode = place.stat().st_mode
-        if mode & _OTHERS and not mode & stat.S_ISVTX:
-            place.chmod(stat.S_IMODE(mode) & ~_OTHERS)
-
-
-def _own(storage: Path) -> Iterator[Path]:
-    for pattern in ("history.db*", "headrace-crash-*", "queries", "queries/*", "queries/*/g*", "queries/*/g*/*"):
-        yield from storage.glob(pattern)
+    """Make the storage directory, or take it from the eyes of others. Raises OSError where it cannot be made."""
+    store, inside = at(storage)
+    store.make_private(inside)
 
 
 @contextmanager
 def scratch(parent: Path | None) -> Iterator[Path]:
     """A private directory in `parent`, or where this machine has such, that is gone after the block."""
-    if isinstance(parent, RemotePath):
-        place = parent / f"headrace-{uuid.uuid4().hex[:12]}"
-        try:
-            place.mkdir()
-            yield place
-        finally:
-            with suppress(OSError, HeadraceError):
-                remove_tree(place)
-        return
-    with tempfile.TemporaryDirectory(prefix="headrace-", dir=parent, ignore_cleanup_errors=True) as home:
-        yield Path(home)
+    folder = Path(tempfile.gettempdir()) if parent is None else parent
+    store, inside = at(folder)
+    with store.scratch(inside) as place:
+        yield folder / place.rpartition("/")[2]
 
 
 def umask() -> int:

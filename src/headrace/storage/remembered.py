@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace.storage.remote import RemotePath
+from headrace.storage.remote import at
 from headrace.storage.store import Store, StoreEntry, in_place
 
 # Larger files are read in parts, or once.
@@ -27,11 +27,11 @@ _WANTED, _AT_ONCE, _MOST = 3, 8, 300
 @contextmanager
 def remembering(folder: Path) -> Iterator[None]:
     """Ask for nothing below `folder` twice; the caller alone writes there, and by this process alone."""
-    if not isinstance(folder, RemotePath):
+    store, inside = at(folder)
+    if store.is_local:
         yield
         return
-    scheme, authority, *parts = folder.parts
-    inside = "/" + "/".join(parts)
+    scheme, authority = folder.parts[:2]
     with in_place(scheme.rstrip(":"), authority, inside, lambda store: Remembered(store, inside)):
         yield
 

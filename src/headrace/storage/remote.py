@@ -147,6 +147,11 @@ def at(path: Path) -> tuple[Store, str]:
     return (path._store, path._inside) if isinstance(path, RemotePath) else (DISK, os.fspath(path))
 
 
+def store_at(path: Path) -> Store:
+    """The store that `path` lies in, for what it does otherwise than others."""
+    return at(path)[0]
+
+
 def lie_together(one: Path, other: Path) -> bool:
     """Whether two paths are of this machine, or of one store."""
     return _authority(one) == _authority(other)

@@ -6,9 +6,10 @@ import errno
 import io
 import os
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, ClassVar
 
@@ -36,6 +37,11 @@ class Store(ABC):
     """
 
     is_local: ClassVar[bool] = False
+    appends: ClassVar[bool] = False
+    """Whether a file is added to in its place; elsewhere it is put anew as a whole."""
+    has_locks: ClassVar[bool] = False
+    is_safe: ClassVar[bool] = True
+    """Whether what it has taken outlives a machine's power, and is held against checksums of its own."""
 
     @abstractmethod
     def entry(self, path: str) -> StoreEntry:
@@ -79,6 +85,17 @@ class Store(ABC):
     def put(self, path: str, data: bytes) -> None:
         """Let a file hold `data`, or what it held before; never a part of either."""
 
+    def append_lines(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Add whole lines of JSON to a file, behind its last whole one: a crash may have cut off what follows that.
+
+        sync: they are on the disk when this returns, and the name of a new file as well.
+        """
+        try:
+            before = self.read(path)
+        except FileNotFoundError:
+            before = b""
+        self.put(path, before + data)
+
     @contextmanager
     def writing(self, path: str, *, shared: bool = False, private: bool = False) -> Iterator[BinaryIO]:
         """Let a file hold what the block writes, as `put` does, unless it raises.
@@ -112,6 +129,21 @@ class Store(ABC):
     @abstractmethod
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it, where the store has directories."""
+
+    def make_private(self, path: str) -> None:
+        """Make a directory that its owner alone may read, with those above it, where a store has such."""
+        self.make_directory(path)
+
+    @contextmanager
+    def scratch(self, path: str) -> Iterator[str]:
+        """A new private directory in one, gone after the block."""
+        place = f"{path}/headrace-{uuid.uuid4().hex[:12]}"
+        self.make_directory(place)
+        try:
+            yield place
+        finally:
+            with suppress(OSError, HeadraceError):
+                self.delete(place)
 
     @abstractmethod
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:

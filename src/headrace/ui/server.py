@@ -53,7 +53,6 @@ class ServedAddress:
         return {*LOOPBACK, *self.names, self.host, socket.gethostname(), socket.getfqdn()}
 
     def url(self, port: int) -> str:
-        """How a browser asks for it."""
         scheme = "https" if self.certificate else "http"
         return f"{scheme}://{asked_at(self.host, port)}/"
 

@@ -67,7 +67,6 @@ class Verifying:
             return dict(self._state)
 
     def close(self) -> None:
-        """End what runs."""
         with self._lock:
             child = self._child
         if child is not None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.json_stdout import drop
-from headrace.cli.output import counted, say_finding, say_json
+from headrace.cli.output import counted, drop, say_finding, say_json
 from headrace.cli.view.formatting import inside, sentence
 from headrace.contract import BatchRecord, BatchWork, Observer, Outcome, QueryStart, QueryState
 from headrace.errors import Finding

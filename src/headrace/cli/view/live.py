@@ -38,7 +38,6 @@ class Headline:
         self._stopping = False
 
     def text(self) -> str:
-        """The line as it is now."""
         seconds = int(self._clock() - self._begun)
         return f"{self._what} ({f'{seconds} s' if seconds < 60 else duration(1000 * seconds)})"
 
@@ -51,7 +50,6 @@ class Headline:
         self._say(f"starting {query}")
 
     def started(self) -> None:
-        """A query has started."""
         self._say("running; Ctrl-C stops after the running batches")
 
     def stopping(self, *, now: bool) -> None:
@@ -60,7 +58,6 @@ class Headline:
         self._what = STOPPING if now else FINISHING
 
     def end(self) -> None:
-        """The run has ended."""
         self._what = "ended"
 
     def _say(self, what: str) -> None:
@@ -106,7 +103,6 @@ class LiveTable(_OnTerminal):
         self._live = Live(console=console, get_renderable=self.shown, refresh_per_second=4)
 
     def shown(self) -> Group:
-        """What the terminal shows now."""
         self._spinner.update(text=self._headline.text())
         table = live_table(list(self._rows.values()))
         table.most_lines = self._console.height - LINES_BESIDE
@@ -158,7 +154,6 @@ class Bars(_OnTerminal):
             self._task(query)
 
     def shown(self) -> Group:
-        """What the terminal shows now."""
         return Group(*self._progress.get_renderables())
 
     def __enter__(self) -> Bars:

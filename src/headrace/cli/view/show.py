@@ -149,7 +149,6 @@ def panel(tally: Tally) -> Panel:
 
 
 def result_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Rows of a database as a table."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column)

@@ -50,7 +50,6 @@ class Row:
     work: BatchWork | None = None
 
     def take(self, record: BatchRecord) -> None:
-        """Add a batch."""
         self.rows, self.last, self.work = self.rows + record.rows, record, None
         self.quarantined += record.quarantined
         self.busy = record if record.rows else self.busy

@@ -65,10 +65,10 @@ class TableSink(CatalogSink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield OptionError(code="HR113", what=what, fix="write table or database.table, of letters, digits and _")
+            yield OptionError(what=what, fix="write table or database.table, of letters, digits and _")
         if self.format not in FORMATS:
             what = f"'{self.format}' is no format of the table sink"
-            yield OptionError(code="HR113", what=what, fix=nearest(self.format, FORMATS))
+            yield OptionError(what=what, fix=nearest(self.format, FORMATS))
         if mode not in self.facts.modes:
             yield OptionError(
                 code="HR403",

@@ -52,14 +52,14 @@ class CatalogTable(Source):
     def problems(self) -> Iterator[OptionError]:
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield OptionError(code="HR113", what=what, fix="write table or database.table, of letters, digits and _")
+            yield OptionError(what=what, fix="write table or database.table, of letters, digits and _")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
             what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield OptionError(code="HR113", what=what, fix="give max_files_per_trigger a number above 0")
+            yield OptionError(what=what, fix="give max_files_per_trigger a number above 0")
         for option in self.options:
             if option.lower() in _OURS:
                 fix = "use the source's own field, or source.files for the table's directory"
-                yield OptionError(code="HR113", what=f"options may not set '{option}'", fix=fix)
+                yield OptionError(what=f"options may not set '{option}'", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._described(spark)

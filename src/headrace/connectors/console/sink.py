@@ -33,7 +33,7 @@ class Console(Sink):
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if self.num_rows <= 0:
-            yield OptionError(code="HR113", what=f"num_rows is {self.num_rows}", fix="give a number above 0")
+            yield OptionError(what=f"num_rows is {self.num_rows}", fix="give a number above 0")
 
     def open(self, frame: DataFrame, context: SinkContext) -> ConsoleWriter:
         return ConsoleWriter(self)

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import DeltaStore, TableSchema
-from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaSwap, OfDelta, beside
+from headrace.connectors.delta.generations import (
+    DeltaAdoption,
+    DeltaRename,
+    DeltaReset,
+    DeltaRewind,
+    DeltaSwap,
+    OfDelta,
+    beside,
+)
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_files
 from headrace.connectors.delta.log import local
-from headrace.connectors.delta.rewind import DeltaRewind
 from headrace.connectors.delta.source import FAILURES, one_writer
 from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
 from headrace.connectors.exactly_once import (
@@ -84,25 +91,25 @@ class DeltaSink(Sink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         if (self.path is None) == (self.table is None):
             what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield OptionError(code="HR113", what=what, fix="give one of the two")
+            yield OptionError(what=what, fix="give one of the two")
         if self.table is not None and NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of a table in Spark's own catalog"
             fix = "write table or database.table, of letters, digits and _; or give the table's path"
-            yield OptionError(code="HR113", what=what, fix=fix)
+            yield OptionError(what=what, fix=fix)
         if self.renamed_from and self.path is not None:
             what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
-            yield OptionError(code="HR113", what=what, fix=fix)
+            yield OptionError(what=what, fix=fix)
         elif self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(code="HR113", what=what, fix="give renamed_from: the name that it had before")
+            yield OptionError(what=what, fix="give renamed_from: the name that it had before")
         yield from one_writer(self.path)
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
             yield OptionError(code="HR403", what=what, fix="give key: the columns that identify a row of the result")
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
-                yield OptionError(code="HR113", what=f"{option} names a column twice", fix="name each column once")
+                yield OptionError(what=f"{option} names a column twice", fix="name each column once")
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""

@@ -341,7 +341,7 @@ _KEEP = (
 
 
 def _wrong(what: str, fix: str) -> OptionError:
-    return OptionError(code="HR113", what=what, fix=fix)
+    return OptionError(what=what, fix=fix)
 
 
 def one_writer(path: str | None) -> Iterator[OptionError]:

@@ -3,51 +3,24 @@
 A sink of another distribution may import what is named here, and no more of it.
 """
 
-from headrace.connectors.exactly_once.acceptance import (
-    BatchLine,
-    CheckpointView,
-    KeptLine,
-    misfits,
-    plans,
-    require_fit,
-    require_lines_fit,
-    require_own_generation,
-    view_of,
-)
-from headrace.connectors.exactly_once.batches import (
-    CONTENDED,
-    Admission,
-    Admitted,
-    BatchStore,
-    BatchWriter,
-    Conflict,
-    Retry,
-    RowsLost,
-    Standing,
-    take_epoch,
-)
-from headrace.connectors.exactly_once.text_ledger import TextLedger, TextStore
-
-__all__ = [
-    "CONTENDED",
-    "Admission",
-    "Admitted",
-    "BatchLine",
-    "BatchStore",
-    "BatchWriter",
-    "CheckpointView",
-    "Conflict",
-    "KeptLine",
-    "Retry",
-    "RowsLost",
-    "Standing",
-    "TextLedger",
-    "TextStore",
-    "misfits",
-    "plans",
-    "require_fit",
-    "require_lines_fit",
-    "require_own_generation",
-    "take_epoch",
-    "view_of",
-]
+from headrace.connectors.exactly_once.acceptance import BatchLine as BatchLine
+from headrace.connectors.exactly_once.acceptance import CheckpointView as CheckpointView
+from headrace.connectors.exactly_once.acceptance import KeptLine as KeptLine
+from headrace.connectors.exactly_once.acceptance import misfits as misfits
+from headrace.connectors.exactly_once.acceptance import plans as plans
+from headrace.connectors.exactly_once.acceptance import require_fit as require_fit
+from headrace.connectors.exactly_once.acceptance import require_lines_fit as require_lines_fit
+from headrace.connectors.exactly_once.acceptance import require_own_generation as require_own_generation
+from headrace.connectors.exactly_once.acceptance import view_of as view_of
+from headrace.connectors.exactly_once.batches import CONTENDED as CONTENDED
+from headrace.connectors.exactly_once.batches import Admission as Admission
+from headrace.connectors.exactly_once.batches import Admitted as Admitted
+from headrace.connectors.exactly_once.batches import BatchStore as BatchStore
+from headrace.connectors.exactly_once.batches import BatchWriter as BatchWriter
+from headrace.connectors.exactly_once.batches import Conflict as Conflict
+from headrace.connectors.exactly_once.batches import Retry as Retry
+from headrace.connectors.exactly_once.batches import RowsLost as RowsLost
+from headrace.connectors.exactly_once.batches import Standing as Standing
+from headrace.connectors.exactly_once.batches import take_epoch as take_epoch
+from headrace.connectors.exactly_once.text_ledger import TextLedger as TextLedger
+from headrace.connectors.exactly_once.text_ledger import TextStore as TextStore

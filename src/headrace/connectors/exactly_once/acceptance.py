@@ -342,12 +342,10 @@ class KeptLine:
         return cls(**{"checkpoint": "", **known})
 
     def as_dict(self) -> dict[str, Any]:
-        """The line as plain data."""
         return asdict(self)
 
     @property
     def line(self) -> BatchLine:
-        """The line as it is judged."""
         return BatchLine(
             batch=self.batch,
             checkpoint=self.checkpoint,

@@ -42,7 +42,6 @@ class TextLedger:
         return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts["lines"])})
 
     def dumps(self) -> str:
-        """The ledger as a text."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -92,14 +91,12 @@ class TextLedger:
 
     @property
     def schema(self) -> StructType:
-        """The schema of the result."""
         from pyspark.sql.types import StructType
 
         return StructType.fromJson(json.loads(self.result))
 
     @property
     def last(self) -> int | None:
-        """The newest batch that is in."""
         return self.lines[-1].batch if self.lines else None
 
     def standing(self, batch: int, epoch: str) -> Standing:

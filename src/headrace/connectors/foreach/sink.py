@@ -129,7 +129,6 @@ class Receiver:
         return bool(answer)
 
     def process(self, row: Any) -> None:
-        """Take one row."""
         self.target.process(row)
 
     def close(self, error: Exception | None) -> None:

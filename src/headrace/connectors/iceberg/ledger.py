@@ -187,5 +187,4 @@ def _is_empty(table: Table) -> bool:
 
 
 def rows_of(snapshot: Any) -> int:
-    """The rows of the table at a snapshot."""
     return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)

@@ -76,15 +76,15 @@ class IcebergSink(Sink):
         yield from unreachable_warehouse(self.catalog)
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(code="HR113", what=what, fix="write namespace.table")
+            yield OptionError(what=what, fix="write namespace.table")
         if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(code="HR113", what=what, fix="give renamed_from: the namespace.table that it was before")
+            yield OptionError(what=what, fix="give renamed_from: the namespace.table that it was before")
         for part in self.partition_by:
             if PartitionField.of(part) is None:
                 what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
                 fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
-                yield OptionError(code="HR113", what=what, fix=fix)
+                yield OptionError(what=what, fix=fix)
         if mode not in self.facts.modes:
             yield OptionError(
                 code="HR403",

@@ -67,10 +67,10 @@ class Iceberg(Source):
         yield from unreachable_warehouse(self.catalog)
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(code="HR113", what=what, fix="write namespace.table")
+            yield OptionError(what=what, fix="write namespace.table")
         if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
             what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield OptionError(code="HR113", what=what, fix="give max_files_per_trigger a number above 0")
+            yield OptionError(what=what, fix="give max_files_per_trigger a number above 0")
         given = [
             name
             for name, value, default in (
@@ -81,7 +81,7 @@ class Iceberg(Source):
             if value != default
         ]
         if len(given) > 1:
-            yield OptionError(code="HR113", what=f"{' and '.join(given)} exclude each other", fix="give one of them")
+            yield OptionError(what=f"{' and '.join(given)} exclude each other", fix="give one of them")
 
     def identity(self) -> Identity:
         return self._place.identity()

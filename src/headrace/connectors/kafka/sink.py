@@ -87,7 +87,6 @@ class KafkaSink(Sink):
 
     @property
     def ledger_place(self) -> str:
-        """The topic of the ledger."""
         return self.ledger_topic or f"{self.topic}.headrace"
 
     @property
@@ -281,7 +280,6 @@ class KafkaWriter(Writer):
     sink: KafkaSink
 
     def serialize(self, frame: DataFrame) -> DataFrame:
-        """The rows as messages."""
         return as_messages(frame, self.sink.value, self.sink.key)
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:

@@ -67,7 +67,6 @@ def _decoded(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
 
 
 def _names(decoded: DataFrame) -> list[str]:
-    """The columns of the value."""
     return [name for name in getattr(decoded.schema[_VALUE].dataType, "names", []) if name != CORRUPT]
 
 

@@ -41,7 +41,7 @@ class RateMicroBatch(Source):
         ):
             if value is not None and value < least:
                 fix = f"give {option} a number of {least} or more"
-                yield OptionError(code="HR113", what=f"{option} is {value}", fix=fix)
+                yield OptionError(what=f"{option} is {value}", fix=fix)
 
     def identity(self) -> Identity:
         return {"system": "rate_micro_batch"}

@@ -38,10 +38,9 @@ class Rate(Source):
     def problems(self) -> Iterator[OptionError]:
         for option, value in (("rows_per_second", self.rows_per_second), ("num_partitions", self.num_partitions)):
             if value is not None and value <= 0:
-                yield OptionError(code="HR113", what=f"{option} is {value}", fix=f"give {option} a number above 0")
+                yield OptionError(what=f"{option} is {value}", fix=f"give {option} a number above 0")
         if self.ramp_up_time is not None and _seconds(self.ramp_up_time) is None:
             yield OptionError(
-                code="HR113",
                 what=f"ramp_up_time '{self.ramp_up_time}' is not a length of time",
                 fix="write a number and one unit, for example 5s or 2min",
             )

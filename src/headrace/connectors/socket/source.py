@@ -48,10 +48,10 @@ class Socket(Source):
 
     def problems(self) -> Iterator[OptionError]:
         if not 0 < self.port < 65536:
-            yield OptionError(code="HR113", what=f"port is {self.port}", fix="give a number from 1 to 65535")
+            yield OptionError(what=f"port is {self.port}", fix="give a number from 1 to 65535")
         if not is_host(self.host):
             what = f"host is '{self.host}', neither a name nor an IP address" if self.host.strip() else "host is empty"
-            yield OptionError(code="HR113", what=what, fix="give the server's name or address")
+            yield OptionError(what=what, fix="give the server's name or address")
 
     def identity(self) -> Identity:
         return {"system": "socket", "server": canonical_server(self.host, self.port)}

@@ -160,7 +160,6 @@ class WrittenFiles:
 
     @property
     def last(self) -> int | None:
-        """The newest batch that is in."""
         return max(numbered(self.log), default=None)
 
     def reaches(self, batch: int) -> bool:

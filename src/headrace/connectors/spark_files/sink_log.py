@@ -44,7 +44,6 @@ class CommittedFiles:
 
     @property
     def read_options(self) -> dict[str, str]:
-        """The options to read the files with."""
         return file_form.read_options(self.format, self.options, self.form)
 
     @property

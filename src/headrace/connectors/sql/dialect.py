@@ -336,14 +336,12 @@ def identifiers(dialect: Dialect, names: Sequence[str]) -> str:
 
 
 def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-    """The rows that `statement` gives."""
     cursor = connection.cursor()
     cursor.execute(statement, tuple(values))
     yield from cursor.fetchall()
 
 
 def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:
-    """Run `statement` for its effect."""
     connection.cursor().execute(statement, tuple(values))
 
 

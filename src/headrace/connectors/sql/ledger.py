@@ -76,7 +76,6 @@ class Ledger(OwnLines):
         return [_line(row) for row in found]
 
     def last(self) -> BatchLine | None:
-        """The last batch that is in."""
         found = self.lines(_NO_BATCH)
         return found[-1] if found else None
 
@@ -219,7 +218,6 @@ class Ledger(OwnLines):
     # ------------------------------------------------------------------------------------------- rewinding
 
     def batches_after(self, batch: int) -> set[int]:
-        """The batches after one of which the ledger has a line."""
         found = self.select(f"SELECT batch FROM {LEDGER} WHERE {MINE} AND batch > ?", *self.mine, batch)
         return {int(number) for (number,) in found}
 
@@ -240,7 +238,6 @@ class Ledger(OwnLines):
                 self.run(moved, name, *self.mine[:3], former, first, last)
 
     def delete_lines(self, name: str) -> None:
-        """Delete what is kept by a name."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
             if table in self._tables():
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)

@@ -117,11 +117,11 @@ class MySql(ServerSink):
         try:
             if character := encoding_fault(self.url):
                 what = f"the password in the url of the database has a '{character}' that is not encoded"
-                yield OptionError(code="HR113", what=what, fix=f"write '%{ord(character):02X}' for it")
+                yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
             else:
                 yield from self.tls_problems()
         except AddressError as error:
-            yield OptionError(code="HR113", what=str(error), fix="write mysql://user:password@host:port/database")
+            yield OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,6 @@ def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
 
 
 def existing_table(connection: Connection, table: str) -> ExistingTable | None:
-    """The table as it is, or None."""
     [*found] = rows_of(connection, _TABLE, (table,))
     if not found:
         return None

@@ -82,7 +82,6 @@ class WatchedMySqlConnection(Plain):
             self.session = int(rows[0][0]) if rows else int(self.thread_id())  # type: ignore[no-untyped-call]
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:
-        """Run one statement."""
         words = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else bytes(sql)
         if self.idle_seconds and self.session and words.startswith(_BEGIN):
             self._query(f"SET wait_timeout = {self.idle_seconds}")

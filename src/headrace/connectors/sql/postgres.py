@@ -101,7 +101,6 @@ class Postgres(ServerSink):
             yield from faults or self.tls_problems()
         else:
             yield OptionError(
-                code="HR113",
                 what="the url of the database does not begin with postgresql://",
                 fix="write postgresql://user:password@host:port/database",
             )

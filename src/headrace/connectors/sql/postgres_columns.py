@@ -109,7 +109,6 @@ FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass(%s) AND grant
 
 
 def existing_table(connection: Connection, table: str, quoted: str) -> ExistingTable | None:
-    """The table as it is, or None."""
     [*found] = rows_of(connection, _TABLE, (quoted,))
     if not found:
         return None

@@ -162,7 +162,7 @@ def url_problems(url: str) -> Iterator[OptionError]:
     """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
     if character := encoding_fault(url, may="#"):
         what = f"the password in the url of the database has a '{character}' that is not encoded"
-        yield OptionError(code="HR113", what=what, fix=f"write '%{ord(character):02X}' for it")
+        yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
         return
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
@@ -170,11 +170,11 @@ def url_problems(url: str) -> Iterator[OptionError]:
     except psycopg.Error as error:
         said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
         what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
-        yield OptionError(code="HR113", what=what, fix=fix)
+        yield OptionError(what=what, fix=fix)
         return
     for port in str(parsed.get("port") or "5432").split(","):
         if not port.isdigit() or not 0 < int(port) < 65_536:
-            yield OptionError(code="HR113", what="the port in the url is no number from 1 to 65535", fix=fix)
+            yield OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
 def bounded_answer(

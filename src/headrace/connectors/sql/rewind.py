@@ -217,7 +217,6 @@ class TableRewind(OfTable, SinkRewind):
 
     @contextmanager
     def _found(self, context: SinkContext) -> Iterator[Rewinding | None]:
-        """The table, to be read."""
         dialect, name = self.dialect(), self.table
         with reading(dialect, context) as connection:
             ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))

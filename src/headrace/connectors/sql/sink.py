@@ -112,7 +112,7 @@ class DatabaseSink(Sink):
             (self.retry_seconds < 0, "retry_seconds is negative", "give 0 to try each batch once only"),
         ):
             if is_wrong:
-                yield OptionError(code="HR113", what=what, fix=fix)
+                yield OptionError(what=what, fix=fix)
         yield from self._rewindable_problems(mode)
 
     def _rewindable_problems(self, mode: OutputMode) -> Iterator[OptionError]:
@@ -122,7 +122,7 @@ class DatabaseSink(Sink):
             if Duration.parse(self.rewindable).seconds <= 0:
                 raise ValueError("it is no time at all")
         except ValueError as error:
-            yield OptionError(code="HR113", what=f"rewindable: {error}", fix="write a length of time, as 7 days")
+            yield OptionError(what=f"rewindable: {error}", fix="write a length of time, as 7 days")
         if mode == "append" and not self.key:
             what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
             fix = "give key: the columns that identify a row; or leave rewindable out"
@@ -340,7 +340,7 @@ class ServerSink(DatabaseSink):
             ),
         ):
             if is_wrong:
-                yield OptionError(code="HR113", what=what, fix=fix)
+                yield OptionError(what=what, fix=fix)
                 return
         if not self.tls and not checked and not is_loopback(self.host()):
             yield OptionError(

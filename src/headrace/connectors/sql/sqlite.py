@@ -202,14 +202,12 @@ class Sqlite(DatabaseSink):
         yield from super().problems(mode)
         if ":memory:" in self.path or not self.path:
             what = "its path names no file, so that nothing of it would be kept"
-            yield OptionError(code="HR113", what=what, fix="name a file, as results.db")
+            yield OptionError(what=what, fix="name a file, as results.db")
         elif os.path.isdir(self.path):
-            yield OptionError(
-                code="HR113", what=f"its path {self.path} is a directory", fix="name a file, as results.db"
-            )
+            yield OptionError(what=f"its path {self.path} is a directory", fix="name a file, as results.db")
         if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
-            yield OptionError(code="HR113", what=what, fix="choose another name")
+            yield OptionError(what=what, fix="choose another name")
 
 
 def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:

@@ -27,7 +27,6 @@ _COLUMN = "which takes texts for one key that differ for Spark, such as 'a' and 
 
 
 def existing_table(connection: Connection, table: str, quote: Callable[[str], str]) -> ExistingTable | None:
-    """The table as it is, or None."""
     found = list(rows_of(connection, f"PRAGMA table_xinfo({quote(table)})"))
     if not found:
         return None

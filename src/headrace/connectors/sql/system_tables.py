@@ -167,7 +167,6 @@ class OwnLines:
         run(self.connection, self.dialect.own(statement), values)
 
     def enter(self, form: OwnTable, *values: object) -> None:
-        """Insert a line."""
         self.run(f"INSERT INTO {form.name} ({form.names}) VALUES ({', '.join('?' * len(form.columns))})", *values)
 
 
@@ -200,6 +199,5 @@ def exclusive(connection: Connection, dialect: Dialect) -> Iterator[None]:
 
 
 def declared(column: OwnColumn, dialect: Dialect) -> str:
-    """The column as a statement declares it."""
     types = {"text": dialect.key_text, "long text": dialect.long_text, "number": "BIGINT"}
     return f"{column.name} {types[column.kind]}{'' if column.nullable else ' NOT NULL'}"

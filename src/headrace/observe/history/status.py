@@ -7,20 +7,20 @@ import socket
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import QueryState, State
-from headrace.errors import Finding
+from headrace.errors import Finding, PlainData
 from headrace.queries.processes import birth
 from headrace.units import instant
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryStatus:
+class QueryStatus(PlainData):
     """One query's newest run and batch.
 
     now: its state, as every other place shows it; `killed` when its process is gone and did not say how it ended.
@@ -78,19 +78,14 @@ class QueryStatus:
         return self.now.in_trouble or self.fenced
 
     def as_dict(self) -> dict[str, Any]:
-        """The status as plain data, for `--json`; times in ISO 8601."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "now"}
-        plain |= {**self.now.as_dict(), "in_trouble": self.in_trouble}
-        for name in ("watermark", "started", "last_seen"):
-            plain[name] = plain[name].isoformat() if plain[name] else None
-        plain["error"] = self.error.as_dict() if self.error else None
-        plain["backlog"] = asdict(self.backlog) if self.backlog else None
-        plain["lags"] = {name: asdict(lag) if lag else None for name, lag in self.lags.items()}
-        return plain
+        """The status as plain data, the parts of its state among its own."""
+        told = super().as_dict()
+        state = told.pop("now")
+        return {**told, **state, "in_trouble": self.in_trouble}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Minute:
+class Minute(PlainData):
     """What the batches that began in one minute did together.
 
     duration_ms, longest_ms: of all of them, and of the longest. late: as Spark counts. lag, state_rows, state_bytes,
@@ -110,7 +105,6 @@ class Minute:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Minute:
-        """The minute of a row of the store."""
         facts = {name: row[name] for name in cls.__dataclass_fields__ if name not in ("at", "watermark")}
         mark = row["watermark"]
         return cls(
@@ -119,17 +113,9 @@ class Minute:
             watermark=None if mark is None else instant(mark),
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """The minute as plain data."""
-        return {
-            **asdict(self),
-            "at": self.at.isoformat(),
-            "watermark": self.watermark.isoformat() if self.watermark else None,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(PlainData):
     """Something that happened to a query, or to the application where `query` is None; `detail` is plain data."""
 
     id: int
@@ -138,10 +124,6 @@ class Event:
     run: int | None
     kind: str
     detail: dict[str, Any]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The event as plain data."""
-        return {**asdict(self), "at": self.at.isoformat()}
 
 
 Row: TypeAlias = "Mapping[str, Any] | sqlite3.Row"

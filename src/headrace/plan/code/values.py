@@ -101,7 +101,6 @@ class ReachedValues:
         return module is None or name == "__main__" or self._owns(module)
 
     def value(self, thing: Any, depth: int = 0) -> Data:
-        """The data of one value."""
         kind = type(thing)
         if thing is None or thing is Ellipsis or thing is NotImplemented:
             return {"is": repr(thing)}

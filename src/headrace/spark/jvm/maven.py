@@ -204,5 +204,4 @@ def changed(jars: Iterable[Path], sums: Mapping[str, str]) -> list[str]:
 
 
 def sum_of(path: Path) -> str:
-    """The SHA-256 sum of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

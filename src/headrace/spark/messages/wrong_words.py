@@ -260,7 +260,6 @@ def _words(text: str) -> list[str]:
 
 
 def fix_at(found: Stop | None) -> str:
-    """What to write there."""
     if found is None:
         return "write an expression or a SELECT as Spark's SQL has it, and a schema as 'a INT, b STRING'"
     word, behind = found.word.upper(), found.behind

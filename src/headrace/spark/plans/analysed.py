@@ -218,7 +218,6 @@ def _endless(node: Any) -> Iterator[EndlessDeduplication]:
 
 
 def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
-    """The names of the columns that are timestamps."""
     return tuple(str(each.name()) for each in columns if str(each.dataType().typeName()) == "timestamp")
 
 

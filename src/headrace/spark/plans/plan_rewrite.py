@@ -74,7 +74,6 @@ def column_of(spark: SparkSession, expression: Any) -> Column:
 
 
 def scala_seq(spark: SparkSession, elements: Iterable[Any]) -> Any:
-    """A Scala Seq of JVM objects."""
     return jvm_of(spark).PythonUtils.toSeq(list(elements))
 
 
@@ -125,7 +124,6 @@ def attributes(plan: Any) -> list[Any]:
 
 
 def name_of(attribute: Any) -> str:
-    """The name of an attribute."""
     return str(attribute.name())
 
 

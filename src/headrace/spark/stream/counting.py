@@ -157,7 +157,6 @@ class Counting:
         self._accumulators: dict[str, Accumulator[Updates]] = {}
 
     def counter(self, name: str, zero: Any, param: Any) -> None:
-        """Have `name` counted."""
         made = self._spark.sparkContext.accumulator(Updates(), _Union())  # type: ignore[arg-type]
         self._accumulators[name] = made
         self.handles[name] = QueryCounter(name, zero, param, made)

@@ -72,7 +72,6 @@ class Listener:
         self.events.put(ListenerEvent("wake"))
 
     def close(self) -> None:
-        """Stop listening."""
         self._manager.removeListener(self._wrapped)
         self._turns.close()
 
@@ -176,7 +175,6 @@ class Turns:
                     self._sweep(turn, KEPT)
 
     def end(self, run_id: str) -> None:
-        """The query has ended."""
         with self._sweeping:
             with self._lock:
                 turn = self._turns.pop(run_id, None)
