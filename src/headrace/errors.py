@@ -24,8 +24,10 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import date, timedelta
+from decimal import Decimal
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
@@ -63,23 +65,32 @@ _OF_THE_CATALOGUE = cast("Severity", "")
 
 
 class PlainData:
-    """A dataclass that gives itself as plain data. derived: the properties that stand there behind its fields."""
+    """A dataclass that gives itself as plain data.
+
+    derived: the properties that stand there behind its fields. optional: the fields that do not where they are None.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """It, and all that is in it, as plain data."""
-        return _by_name(self, self.derived)
+        found = _by_name(self, self.derived)
+        return {name: value for name, value in found.items() if value is not None or name not in self.optional}
 
 
 def plain(value: Any) -> Any:
-    """A value as plain data."""
+    """A value as plain data: times in ISO 8601, bytes in hexadecimal digits, other numbers and paths as texts."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
-    if isinstance(value, datetime):
+    if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, Decimal | timedelta | Path):
+        return str(value)
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key if isinstance(key, str | int) else str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         each_plain = map(plain, value)
         return tuple(each_plain) if isinstance(value, tuple) else list(each_plain)

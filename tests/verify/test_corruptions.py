@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import OutputMode
+from headrace.errors import plain
 from headrace.verify import Difference, Verdict
-from headrace.verify.verdict import plain
 from tests.verify.kit import Scene, scene
 
 if TYPE_CHECKING:

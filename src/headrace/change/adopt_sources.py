@@ -9,8 +9,9 @@ from itertools import islice
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.identity import log_offset
+from headrace.checkpoint.prefix import batches_of
 from headrace.checkpoint.sources import source_of
-from headrace.contract import SourceBatch, SourcePrefix
+from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, nearest
 from headrace.model import NamedSource, Project, Query
 
@@ -80,15 +81,10 @@ def shown(project: Project, query: Query, old: Checkpoint, names: Mapping[str, S
 def _prefixes(old: Checkpoint) -> dict[str, SourcePrefix]:
     """What each source has given, as far as the checkpoint still tells."""
     entries = old.offsets()
-    found = {}
-    for key in entries[max(entries)].offsets:
-        batches, start = [], None
-        for batch, entry in entries.items():
-            end = entry.offsets.get(key)
-            batches.append(SourceBatch(batch=batch, start=start, end=end))
-            start = end
-        found[key] = SourcePrefix(batches=tuple(batches), log=old.source_log(key))
-    return found
+    return {
+        key: SourcePrefix(batches=batches_of(key, entries), log=old.source_log(key))
+        for key in entries[max(entries)].offsets
+    }
 
 
 def _chosen(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.change.change import Change
 from headrace.contract import Correction, SinkRepair, Snapshot
+from headrace.errors import PlainData
 from headrace.model import Project
 from headrace.queries.changes import AdoptionRecord, ResetRecord, RewindRecord, require_ended
 from headrace.verify.comparison import corrections
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairPlan:
+class RepairPlan(PlainData):
     """What a repair does: how many rows it writes, and deletes without writing another; `verdict`: what is wrong."""
 
     query: str
@@ -31,24 +32,15 @@ class RepairPlan:
     deleted: int
     verdict: Verdict
 
-    def as_dict(self) -> dict[str, Any]:
-        """The plan as plain data, for `--json`."""
-        counts = {"query": self.query, "written": self.written, "deleted": self.deleted}
-        return {**counts, "verdict": self.verdict.as_dict()}
-
 
 @dataclass(frozen=True, kw_only=True)
-class RepairResult:
+class RepairResult(PlainData):
     """What was done, and by which plan."""
 
+    optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str
     done: str
     plan: RepairPlan | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        plain = {"query": self.query, "done": self.done}
-        return plain if self.plan is None else {**plain, "plan": self.plan.as_dict()}
 
 
 class Repair(Change[RepairPlan, RepairResult]):

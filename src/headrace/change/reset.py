@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.change.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
@@ -17,15 +17,7 @@ from headrace.checkpoint.logs import Part, numbered
 from headrace.contract import Held
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
-from headrace.queries.changes import (
-    ChangeStatus,
-    Choice,
-    ResetRecord,
-    RewindRecord,
-    current,
-    newest_set_aside,
-    require_ended,
-)
+from headrace.queries import changes
 from headrace.queries.layout import QueryLayout, generations_set_aside
 from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import pending
@@ -49,7 +41,7 @@ class ResetPlan(PlainData):
 
     query: str
     generation: int
-    result: Choice
+    result: changes.Choice
     stored: tuple[Held, ...]
     held: tuple[Held, ...]
     notes: tuple[str, ...]
@@ -57,18 +49,15 @@ class ResetPlan(PlainData):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResetResult:
+class ResetResult(PlainData):
     """What was done: the generation that the query now runs as, and those that are kept for `undo`."""
 
+    optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str
     done: str
     generation: int
     set_aside: tuple[int, ...] = ()
     plan: ResetPlan | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return {key: value for key, value in asdict(self).items() if key != "plan" or value is not None}
 
 
 class Reset(Change[ResetPlan, ResetResult]):
@@ -80,7 +69,7 @@ class Reset(Change[ResetPlan, ResetResult]):
     name, _done = "reset", "reset"
 
     def __init__(
-        self, project: Project, query: str, *, result: Choice | None = None, spark: SparkSession | None = None
+        self, project: Project, query: str, *, result: changes.Choice | None = None, spark: SparkSession | None = None
     ) -> None:
         super().__init__(project, query, spark=spark)
         self.result = result
@@ -93,18 +82,18 @@ class Reset(Change[ResetPlan, ResetResult]):
                 for number in generations_set_aside(self.project.storage, self.query.name):
                     end_move(QueryLayout(self.project.storage, self.query.name, number).set_aside.home)
         super()._look()
-        require_ended(self.live, RewindRecord)
+        changes.require_ended(self.live, changes.RewindRecord)
 
     @property
-    def status(self) -> ChangeStatus | None:
-        live = current(QueryLayout(self.project.storage, self.query.name))
-        begun = ResetRecord.cut_off(live)
+    def status(self) -> changes.ChangeStatus | None:
+        live = changes.current(QueryLayout(self.project.storage, self.query.name))
+        begun = changes.ResetRecord.cut_off(live)
         if begun is None:
-            aside = newest_set_aside(live)
-            record = None if aside is None else ResetRecord.of(aside)
+            aside = changes.newest_set_aside(live)
+            record = None if aside is None else changes.ResetRecord.of(aside)
             if aside is not None and record is None:
                 # It comes last, where a directory is moved in steps.
-                record = ResetRecord.of(QueryLayout(live.storage, live.query, aside.generation))
+                record = changes.ResetRecord.of(QueryLayout(live.storage, live.query, aside.generation))
             return (
                 None
                 if record is None
@@ -115,7 +104,7 @@ class Reset(Change[ResetPlan, ResetResult]):
     # ------------------------------------------------------------------------------------------------- the steps
 
     def _preview(self) -> ResetPlan:
-        begun, result = ResetRecord.cut_off(self.live), self.result
+        begun, result = changes.ResetRecord.cut_off(self.live), self.result
         if begun is not None and begun[1].way == "undo":
             raise self._refused("the undoing of a reset was cut off", f"end it: {self._then('undo')}")
         continues = begun is not None and begun[1].way == "reset"
@@ -148,10 +137,10 @@ class Reset(Change[ResetPlan, ResetResult]):
             continues=continues,
         )
 
-    def _is_done(self, result: Choice) -> bool:
+    def _is_done(self, result: changes.Choice) -> bool:
         """Whether the same reset was the last thing that was done to the query: the rows that stay are held still."""
-        before = newest_set_aside(self.live)
-        record = None if before is None else ResetRecord.of(before)
+        before = changes.newest_set_aside(self.live)
+        record = None if before is None else changes.ResetRecord.of(before)
         if before is None or record is None or before.generation + 1 != self.live.generation:
             return False
         return record.result == result == "keep"
@@ -160,7 +149,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         plan = self._preview()
         live, aside = self.live, self.live.set_aside
         if not plan.continues:
-            ResetRecord(result=plan.result, way="reset").enter(live)
+            changes.ResetRecord(result=plan.result, way="reset").enter(live)
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
             self._move(live, plan)
@@ -184,13 +173,13 @@ class Reset(Change[ResetPlan, ResetResult]):
             raise
 
     def _undone(self, reached: Callable[[str], None]) -> ResetResult:
-        begun = ResetRecord.cut_off(self.live)
+        begun = changes.ResetRecord.cut_off(self.live)
         if begun is not None and begun[1].way == "discard":
             why = "what was set aside is being discarded"
             raise self._irreversible(why, f"end that: {self._then('discard')}")
         # Of a reset that was cut off the generation lies where it was.
-        old = self.live if ResetRecord.of(self.live) is not None else newest_set_aside(self.live)
-        record = None if old is None else ResetRecord.of(old)
+        old = self.live if changes.ResetRecord.of(self.live) is not None else changes.newest_set_aside(self.live)
+        record = None if old is None else changes.ResetRecord.of(old)
         if old is None or record is None:
             raise self._irreversible("there is none")
         at_home = QueryLayout(old.storage, old.query, old.generation)
@@ -213,7 +202,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         return self._result("undo")
 
     def _bring_back(
-        self, old: QueryLayout, record: ResetRecord, following: QueryLayout, reached: Callable[[str], None]
+        self, old: QueryLayout, record: changes.ResetRecord, following: QueryLayout, reached: Callable[[str], None]
     ) -> None:
         record.on("undo").enter(old)
         reached("recorded")
@@ -230,7 +219,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         reached("sink")
 
     def _discarded(self, reached: Callable[[str], None]) -> ResetResult:
-        begun = ResetRecord.cut_off(self.live)
+        begun = changes.ResetRecord.cut_off(self.live)
         if begun is not None and begun[1].way != "discard":
             why = f"{'a reset' if begun[1].way == 'reset' else 'the undoing of a reset'} was cut off"
             raise self._refused(why, f"end it first: {self._then('resume')}")
@@ -243,7 +232,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             sync(self.live.home.parent)
         for number in generations:
             old = QueryLayout(self.live.storage, self.live.query, number).set_aside
-            record = ResetRecord.of(old)
+            record = changes.ResetRecord.of(old)
             if record is not None:
                 record.on("discard").enter(old)
             if former_location(self.project, self.query, old) is None:
@@ -255,7 +244,7 @@ class Reset(Change[ResetPlan, ResetResult]):
 
     # ---------------------------------------------------------------------------------------------- what is told
 
-    def _require_possible(self, result: Choice) -> None:
+    def _require_possible(self, result: changes.Choice) -> None:
         sink = self.query.sink
         if (former := pending(self.project, self.query)) is not None:
             why = f"what ran as '{former.former}' is to be taken over under this name, which the next start does"
@@ -279,7 +268,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             why = f"what the sink '{self.query.sink_kind}' was given cannot be taken back"
             raise self._refused(why, f"{self._command('--keep-result')}: {kept.why}")
 
-    def _notes(self, result: Choice, former: str | None) -> Iterator[str]:
+    def _notes(self, result: changes.Choice, former: str | None) -> Iterator[str]:
         if former is not None:
             yield f"its batches were written to {former}, which is not its sink any more and stays as it is"
         elif result == "keep":
@@ -291,7 +280,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         yield "its sources are read again from where they begin; what they no longer hold does not come again"
 
     def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:
-        live = current(self.live)
+        live = changes.current(self.live)
         kept = tuple(generations_set_aside(live.storage, live.query))
         return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.change import rewind_copy
 from headrace.change.change import Change, readers
@@ -57,18 +57,15 @@ class RewindPlan(PlainData):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewindResult:
+class RewindResult(PlainData):
     """What was done, and the batch that the next start continues after."""
 
+    optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str
     done: str
     generation: int
     batch: int | None
     plan: RewindPlan | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return {key: value for key, value in asdict(self).items() if key != "plan" or value is not None}
 
 
 class Rewind(Change[RewindPlan, RewindResult]):

@@ -13,18 +13,10 @@ from headrace.findings import Severity
 from headrace.model import AvailableNow, Continuous, Query
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.spark.messages.refusals import finding_of
+from headrace.spark.plans import operations
 from headrace.spark.plans.analysed import PlanFacts, analysed_plan, optimised_plan
 from headrace.spark.plans.determinism import determinism
 from headrace.spark.plans.kept_state import kept_states, stateful_inputs
-from headrace.spark.plans.operations import (
-    Aggregation,
-    Operation,
-    aggregations,
-    grouped_functions,
-    refusal,
-    stream_joins,
-    stream_operations,
-)
 from headrace.spark.plans.python_functions import functions
 
 if TYPE_CHECKING:
@@ -38,7 +30,7 @@ _LIMIT = (
     "takes the first rows of a stream, and which come first is left to chance",
     "leave limit out and take the first rows where the result is read; in the mode complete sort before it",
 )
-_REFUSALS: dict[Operation, tuple[str, str, str]] = {
+_REFUSALS: dict[operations.Operation, tuple[str, str, str]] = {
     "limit": _LIMIT,
     "limit of sorted rows": _LIMIT,
     "grouping sets": (
@@ -81,7 +73,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         return
     refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
     if not refused:
-        grouped = tuple(aggregations(frame))
+        grouped = tuple(operations.aggregations(frame))
         conditions = [finding for each in grouped for finding in _uncleaned(query, each)]
         # Of a condition that is not met Spark says only that there is no watermark.
         explained = any(finding.severity == "error" for finding in conditions)
@@ -92,7 +84,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
     if not any(finding.severity == "error" for finding in refused) and (facts.stateful or len(facts.sources) > 1):
         plan = optimised_plan(frame)
         yield from event_times(query, plan)
-        yield from joins(query, stream_joins(frame.sparkSession, plan), policy=_policy(frame))
+        yield from joins(query, operations.stream_joins(frame.sparkSession, plan), policy=_policy(frame))
     yield from _named_twice(query, facts)
     yield from _unbounded(query, facts)
     yield from chance(query, facts)
@@ -106,14 +98,14 @@ def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[
     """How long each operator of `frame` keeps its state, and what stops no start but is good to know before one."""
     states = kept_states(frame)
     with_joins = any(state.kind == "join" for state in states)
-    found = stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
+    found = operations.stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
     notes = (*unremoved(query, states), *clock_and_order(query, facts, determinism(frame)))
     return state_bounds(query, states, found, policy=_policy(frame)), notes
 
 
 def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
     """What UnsupportedOperationChecker says of the plan in the query's output mode."""
-    error = refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
+    error = operations.refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
     if error is not None:
         yield finding_of(error, where=query.where, subject=f"query '{query.name}'")
 
@@ -173,7 +165,7 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
 def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
     """What of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
     told = set[str]()
-    for operation in stream_operations(frame):
+    for operation in operations.stream_operations(frame):
         code, what, fix = _REFUSALS[operation]
         if code in told or _allowed(operation, query, calls_distinct=calls_distinct):
             continue
@@ -183,7 +175,7 @@ def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iter
         )
 
 
-def _allowed(operation: Operation, query: Query, *, calls_distinct: bool) -> bool:
+def _allowed(operation: operations.Operation, query: Query, *, calls_distinct: bool) -> bool:
     if operation == "limit of sorted rows":
         return query.mode == "complete"
     if operation == "deduplication by all columns":
@@ -276,7 +268,7 @@ class _Asked:
         return called
 
 
-def _impossible(query: Query, frame: DataFrame, grouped: Sequence[Aggregation]) -> Iterator[Finding]:
+def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:
     """What Spark refuses only when the first batch is planned."""
     whats = [
         f"query '{query.name}' aggregates by the Python function {name}, which a stream cannot do"
@@ -285,7 +277,7 @@ def _impossible(query: Query, frame: DataFrame, grouped: Sequence[Aggregation]) 
     ]
     whats += [
         f"query '{query.name}' uses {method}, which in a stream is given a group's rows of one batch only"
-        for method in dict.fromkeys(grouped_functions(frame))
+        for method in dict.fromkeys(operations.grouped_functions(frame))
     ]
     for what in whats:
         yield Finding(code="HR226", what=what, fix=_STATEFUL_FUNCTIONS, where=query.where)
@@ -298,7 +290,7 @@ def _impossible(query: Query, frame: DataFrame, grouped: Sequence[Aggregation]) 
         )
 
 
-def _uncleaned(query: Query, aggregation: Aggregation) -> Iterator[Finding]:
+def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Finding]:
     """Which of the guide's four conditions for cleaning state is not met, or that there is no watermark at all.
 
     Source: Structured Streaming guide, "Conditions for watermarking to clean aggregation state". Append mode gives a

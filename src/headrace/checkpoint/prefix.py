@@ -135,16 +135,22 @@ def _prefixes(
     checkpoint: Checkpoint, before: OffsetEntry | None, entries: dict[int, OffsetEntry], names: Sequence[str]
 ) -> dict[str, SourcePrefix]:
     keys = _keys(checkpoint, entries, names)
-    prefixes = {}
-    for name, key in keys.items():
-        batches, start = [], before.offsets.get(key) if before is not None else None
-        for batch, entry in entries.items():
-            end = entry.offsets.get(key)
-            batches.append(SourceBatch(batch=batch, start=start, end=end))
-            start = end
-        log, files = checkpoint.source_log(key), ReadFiles(checkpoint.root.parent)
-        prefixes[name] = SourcePrefix(batches=tuple(batches), log=log, read_files=files.read)
-    return prefixes
+    read_files = ReadFiles(checkpoint.root.parent).read
+    return {
+        name: SourcePrefix(
+            batches=batches_of(key, entries, None if before is None else before.offsets.get(key)),
+            log=checkpoint.source_log(key),
+            read_files=read_files,
+        )
+        for name, key in keys.items()
+    }
+
+
+def batches_of(key: str, entries: Mapping[int, OffsetEntry], start: str | None = None) -> tuple[SourceBatch, ...]:
+    """The share of each batch of the source that the entries call `key`, from `start` on."""
+    ends = [entry.offsets.get(key) for entry in entries.values()]
+    shares = zip(entries, (start, *ends), ends, strict=False)
+    return tuple(SourceBatch(batch=batch, start=begun, end=end) for batch, begun, end in shares)
 
 
 def watermarks(checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0) -> dict[int, BatchWatermarks]:

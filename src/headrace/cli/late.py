@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.options import ProjectOptions, reads_project
-from headrace.cli.output import counted, say_finding, say_json, say_table
+from headrace.cli.output import counted, pairs, say_finding, say_json, say_table, table_of
 from headrace.cli.view.formatting import instant, number
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
     from headrace.verify import Lateness, Replayed
 
@@ -102,35 +101,18 @@ def files(found: Lateness) -> str:
 
 def batch_table(found: Lateness) -> Table:
     """The counts of each operator and batch."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("batch", "dropped by", "watermark", "rows"):
-        table.add_column(column, justify="right" if column in ("batch", "rows") else "left", no_wrap=True)
-    for each in found.batches:
-        table.add_row(number(each.batch), each.operator, instant(each.watermark), number(each.rows))
-    return table
+    rows = [(number(each.batch), each.operator, instant(each.watermark), number(each.rows)) for each in found.batches]
+    return table_of(("batch", "dropped by", "watermark", "rows"), rows, right=("batch", "rows"))
 
 
 def row_table(found: Lateness) -> Table:
     """The first rows, each with its event time and how far behind the watermark it was."""
-    from rich import box
-    from rich.table import Table
-
-    title = f"the first {len(found.rows)} of {number(found.count)} late rows"
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("batch", "event time", "behind the watermark", "row"):
-        table.add_column(column, justify="right" if column == "batch" else "left", overflow="fold")
-    for each in found.rows:
-        table.add_row(number(each.batch), instant(each.time), str(each.behind), _cells(each.row))
-    return table
-
-
-def _cells(row: Mapping[str, Any]) -> Text:
-    from rich.text import Text
-
-    return Text(", ".join(f"{name}={_value(value)}" for name, value in row.items()))
+    return table_of(
+        ("batch", "event time", "behind the watermark", "row"),
+        [(number(each.batch), instant(each.time), str(each.behind), pairs(each.row, _value)) for each in found.rows],
+        title=f"the first {len(found.rows)} of {number(found.count)} late rows",
+        right=("batch",),
+    )
 
 
 def _value(value: Any) -> str:

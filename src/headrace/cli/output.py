@@ -6,16 +6,20 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from headrace.errors import Finding
 from headrace.redaction import redacted
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 WIDTH_WITHOUT_TERMINAL = 200
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -69,6 +73,27 @@ def say_table(table: Any) -> None:
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
     console.print(table)
+
+
+def table_of(
+    columns: Sequence[str], rows: Iterable[Sequence[Text | str]], *, title: str | None = None, right: Sequence[str] = ()
+) -> Table:
+    """Rows below the names of their columns, of which those in `right` stand at the right; wide cells are folded."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def pairs(values: Mapping[str, Any] | None, shown: Callable[[Any], str] = str) -> str:
+    """`action=open, hour=3`; a dash where there are none."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in values.items()) if values else "-"
 
 
 def counted(number: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import click
 
 from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import counted, say_error, say_json, say_table
+from headrace.cli.output import counted, pairs, say_error, say_json, say_table, table_of
 from headrace.errors import Finding, HeadraceError, ProjectError
 
 if TYPE_CHECKING:
@@ -143,33 +143,24 @@ def _say(result: CaseResult, *, as_json: bool) -> None:
 
 def _table(title: str, differing: Sequence[RowDifference], key: Sequence[str]) -> Table:
     """The rows that differ, by key; of a row that is there with other values only those."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{title} that differ", box=box.SIMPLE_HEAD)
-    for column in ("row", "key", "expected", "is"):
-        table.add_column(column, overflow="fold")
-    for each in differing:
+    def row(each: RowDifference) -> tuple[Text | str, ...]:
         kind = "missing" if each.actual is None else "unexpected" if each.expected is None else "different"
-        expected, actual = each.sides(key)
-        shown = (Text(_text(expected), style="green"), Text(_text(actual), style="red"))
-        table.add_row(kind, _text(each.identity(key)), *shown)
-    return table
+        expected, actual = map(pairs, each.sides(key))
+        return kind, pairs(each.identity(key)), Text(expected, style="green"), Text(actual, style="red")
+
+    return table_of(("row", "key", "expected", "is"), map(row, differing), title=f"{title} that differ")
 
 
 def _say_inputs(each: RowDifference) -> None:
     for source, (shared, rows) in each.inputs.items():
-        head = f"{'rows' if rows else 'no row'} of '{source}' with {_text(dict(shared))}"
+        head = f"{'rows' if rows else 'no row'} of '{source}' with {pairs(dict(shared))}"
         click.echo(f"  {click.style(head, bold=True)}")
         for row in rows[:_MOST_INPUTS]:
             click.echo(f"    {row!r}")
         if len(rows) > _MOST_INPUTS:
             click.echo(f"    and {len(rows) - _MOST_INPUTS:,} more")
-
-
-def _text(values: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items()) if values else "-"
 
 
 def _plain(differing: Sequence[RowDifference]) -> list[dict[str, Any]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.change import ChangeOptions, begins, carried_out, say_done
 from headrace.cli.options import chosen
-from headrace.cli.output import counted, say_json, say_table
+from headrace.cli.output import counted, pairs, say_json, say_table, table_of
 from headrace.cli.view.formatting import duration, number
 
 if TYPE_CHECKING:
@@ -138,21 +138,12 @@ def figures(verdict: Verdict) -> str:
 
 def difference_table(verdict: Verdict) -> Table:
     """The first rows that differ, by key."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    def cell(row: Mapping[str, Any] | None) -> Text:
-        return Text("-" if not row else ", ".join(f"{name}={value}" for name, value in row.items()))
-
-    total = verdict.missing + verdict.unexpected + verdict.different
-    table = Table(title=f"the first {len(verdict.differences)} of {number(total)} differing rows", box=box.SIMPLE_HEAD)
-    for column in ("row", "key", "the batch query says", "the sink holds", "its last input"):
-        table.add_column(column, overflow="fold")
-    for difference in verdict.differences:
-        cells = (difference.key, difference.expected, difference.actual)
-        table.add_row(difference.kind, *map(cell, cells), Text(_origin(difference)))
-    return table
+    total, shown = verdict.missing + verdict.unexpected + verdict.different, verdict.differences
+    return table_of(
+        ("row", "key", "the batch query says", "the sink holds", "its last input"),
+        [(each.kind, *map(pairs, (each.key, each.expected, each.actual)), _origin(each)) for each in shown],
+        title=f"the first {len(shown)} of {number(total)} differing rows",
+    )
 
 
 def _origin(difference: Difference) -> str:

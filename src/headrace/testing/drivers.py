@@ -14,6 +14,7 @@ from headrace.checkpoint.logs import Part, replace_file
 from headrace.contract import Boundary, readable_back
 from headrace.errors import Finding, ProjectError
 from headrace.model import Default, Project, Query, Target
+from headrace.queries.application import sink_context
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.run.query_run import Request, Running
 from headrace.run.start import bring_up
@@ -33,7 +34,6 @@ from headrace.testing.given_tables import GivenTables
 from headrace.testing.kept import Kept
 from headrace.testing.rows import ResultRows, collected, held_rows
 from headrace.testing.values import moment
-from headrace.verify.proof import sink_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

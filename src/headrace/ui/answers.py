@@ -16,16 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from headrace.check.state_bounds import window_lengths
 from headrace.errors import HeadraceError
 from headrace.model import Project, Query
-from headrace.observe.history import History
-from headrace.observe.history.pages import (
-    batch_page,
-    change_mark,
-    late_batches,
-    runs_of,
-    sampled,
-    spark_page,
-    verdicts_of,
-)
+from headrace.observe.history import History, pages
 from headrace.observe.lag import SourceLags
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.graph import definition, graph, versions
@@ -71,7 +62,7 @@ class Answers:
                     "definition": definition(self._project, query),
                     **self._standings(history, query.name),
                     "runs": self._runs(history, query),
-                    "verdicts": verdicts_of(history, query.name) if history else [],
+                    "verdicts": pages.verdicts_of(history, query.name) if history else [],
                     "plan": self._plan(query, history),
                     "spark_page": self._spark_page(query, history),
                     "answers_sql": query.sink.answers is not None,
@@ -90,7 +81,7 @@ class Answers:
                 if history is None:
                     return {"batches": [], "before": None}
                 generation = self._generation(request, history, query)
-                found = batch_page(history, query.name, generation, before=before, limit=limit, search=search)
+                found = pages.batch_page(history, query.name, generation, before=before, limit=limit, search=search)
             return {"batches": [each.as_dict() for each in found.batches], "before": found.before}
 
         return self._for_all(request, page) if before == _LARGEST and not search else self._json(page())
@@ -105,7 +96,7 @@ class Answers:
             with self._history() as history:
                 if history is None:
                     return series([], points)
-                found = sampled(history, query.name, self._generation(request, history, query), seconds=seconds)
+                found = pages.sampled(history, query.name, self._generation(request, history, query), seconds=seconds)
             return series(found.batches, points, found.step)
 
         return self._for_all(request, columns)
@@ -114,7 +105,9 @@ class Answers:
         """How many rows were late, how late, and of which windows."""
         query = self._asked(request)
         with self._history() as history:
-            found = late_batches(history, query.name, self._generation(request, history, query)) if history else []
+            found = (
+                pages.late_batches(history, query.name, self._generation(request, history, query)) if history else []
+            )
         return self._json(late(found, window_lengths(self._project, query)))
 
     def versions(self, request: Request) -> Response:
@@ -187,10 +180,10 @@ class Answers:
 
     def _spark_page(self, query: Query, history: History | None) -> str | None:
         """Where Spark's own page of the newest run is, while that run lasts."""
-        newest = next(iter(runs_of(history, query.name, 1)), None) if history else None
+        newest = next(iter(pages.runs_of(history, query.name, 1)), None) if history else None
         if history is None or newest is None or newest["ended"]:
             return None
-        page = spark_page(history, query.name, newest["id"])
+        page = pages.spark_page(history, query.name, newest["id"])
         return page if page and page.startswith(("http://", "https://")) else None
 
     def events(self, request: Request) -> Response:
@@ -209,7 +202,7 @@ class Answers:
         """How all queries stand, if anything was written since the last look, or in any case; never raises."""
         try:
             with self._opened() as history:
-                mark = (id(history), change_mark(history)) if history else None
+                mark = (id(history), pages.change_mark(history)) if history else None
                 if mark == self._mark and not anew:
                     return None
                 self._mark = mark
@@ -230,7 +223,7 @@ class Answers:
 
     def _runs(self, history: History | None, query: Query) -> list[dict[str, Any]]:
         """Its newest runs; one that did not say how it ended, and is not the newest, was killed."""
-        found = runs_of(history, query.name) if history else []
+        found = pages.runs_of(history, query.name) if history else []
         return [{**run, "state": run["state"] if run["ended"] or at == 0 else "killed"} for at, run in enumerate(found)]
 
     def _about(self) -> dict[str, Any]:
@@ -297,7 +290,7 @@ class Answers:
 
 
 def _newest_generation(history: History | None, query: Query) -> int:
-    return next((int(run["generation"]) for run in runs_of(history, query.name, 1)), 1) if history else 1
+    return next((int(run["generation"]) for run in pages.runs_of(history, query.name, 1)), 1) if history else 1
 
 
 class WrongRequest(ValueError):

@@ -132,7 +132,7 @@ def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame
     there = pairs.where("actual IS NOT NULL").select("actual.*").toDF(*schema.names)
     quoted = [f"`{name}`" for name in key]
     try:
-        yield rows, there.select(*quoted).join(rows.select(*quoted), key, "left_anti")
+        yield rows, there.select(*quoted).subtract(rows.select(*quoted))
     finally:
         pairs.unpersist()
 

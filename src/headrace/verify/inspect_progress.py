@@ -15,7 +15,7 @@ from headrace.checkpoint.logs import Part
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import log_entries, source_of
 from headrace.contract import BatchRecord, Lag
-from headrace.errors import CheckFailed, HeadraceError
+from headrace.errors import CheckFailed, HeadraceError, PlainData
 from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.blame import commanded
@@ -197,7 +197,7 @@ class SourceOffsets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOffsets:
+class BatchOffsets(PlainData):
     """What a batch takes of every source. first, last: the batches that are known."""
 
     query: str
@@ -206,10 +206,6 @@ class BatchOffsets:
     first: int
     last: int
     sources: tuple[SourceOffsets, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
-        return asdict(self)
 
 
 def inspect_offsets(project: Project, query: Query, batch: int | None = None) -> BatchOffsets:

@@ -21,6 +21,7 @@ from headrace.build.project_session import borrowed
 from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
+from headrace.queries.application import sink_context
 from headrace.queries.blame import commanded
 from headrace.queries.late_rows import LATE_NAMES, late_file
 from headrace.queries.layout import QueryLayout, layout_of
@@ -34,13 +35,13 @@ from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
 from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import version_ranges
-from headrace.verify.comparison import compare, schema_differences
+from headrace.verify.comparison import compare, corrections, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, LateInput, counts, listed
-from headrace.verify.proof import blockers, committed_batch, sink_context, uncommitted
+from headrace.verify.proof import blockers, committed_batch, uncommitted
 from headrace.verify.verdict import Lateness, Replayed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def late(
@@ -243,7 +244,7 @@ def apply_late_rows(
         project, query, code="HR526", fix="stop it first, bring late rows back, and start it again; nothing is lost"
     )
     sink = query.sink
-    if (corrections := sink.corrections) is None:
+    if sink.corrections is None:
         raise _irreplayable(query, f"the sink '{query.sink_kind}' cannot replace single rows")
     run = sink_context(project, query, layout)
     if reached is not None:
@@ -264,15 +265,9 @@ def apply_late_rows(
     if not late:
         return Replayed(late=0, written=0, deleted=0)
     after = answer(project, query, prefix, spark, over, held.key, replayed=held.batch).frame
-    changed, gone = _changes(after, held)
-    changed, gone = changed.persist(), gone.persist()
-    try:
-        correction = Correction(snapshot=held, rows=changed, deletes=gone, late=late)
-        corrections.apply(correction, run)
+    with corrections(after, held) as (changed, gone):
+        sink.corrections.apply(Correction(snapshot=held, rows=changed, deletes=gone, late=late), run)
         return Replayed(late=late, written=changed.count(), deleted=gone.count())
-    finally:
-        changed.unpersist()
-        gone.unpersist()
 
 
 def _obstacles(query: Query, asked: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
@@ -299,26 +294,6 @@ def _require_proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
         raise _unproved(query)
     names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
     return sum(metric(found.executed, name) for name in names)
-
-
-def _changes(after: DataFrame, held: Snapshot) -> tuple[DataFrame, DataFrame]:
-    """The rows of the answer that the sink does not hold, and the keys that it holds and the answer does not."""
-    names, key = after.columns, list(held.key)
-    sinks = held.rows if held.rejected is None else held.rows.unionByName(held.rejected)
-    known = sinks.select(_text(names).alias("known"))
-    changed = after.withColumn("__headrace_text", _text(names))
-    changed = changed.join(known, changed["__headrace_text"] == known["known"], "left_anti").drop("__headrace_text")
-    keys = after.select(_text(key).alias("known"))
-    gone = held.rows.withColumn("__headrace_text", _text(key))
-    gone = gone.join(keys, gone["__headrace_text"] == keys["known"], "left_anti").select(*[f"`{name}`" for name in key])
-    return changed, gone
-
-
-def _text(names: list[str]) -> Column:
-    """Columns as one text, in which equal values, NULL among them, are equal."""
-    from pyspark.sql import functions as F
-
-    return F.to_json(F.struct(*[F.col(f"`{name}`") for name in names]), {"ignoreNullFields": "false"})
 
 
 def _unproved(query: Query) -> CheckFailed:

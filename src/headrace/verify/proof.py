@@ -13,11 +13,11 @@ from headrace.build.plan_builder import registered_tables
 from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.contract import SinkContext, Snapshot, readable_back
+from headrace.contract import Snapshot, readable_back
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
 from headrace.observe.lag import left_out
-from headrace.queries.application import known_facts
+from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended
 from headrace.queries.layout import QueryLayout, layout_of
@@ -249,17 +249,6 @@ def _proved(
             asked = answer(project, query, named, spark, over, snapshot.key, replayed=snapshot.replayed)
             verdict = replace(verdict, differences=explained(spark, asked, snapshot.key, verdict.differences))
     return verdict
-
-
-def sink_context(project: Project, query: Query, layout: QueryLayout) -> SinkContext:
-    """What a sink is told of the query whose rows are read back."""
-    return SinkContext(
-        query=query.name,
-        generation=layout.generation,
-        mode=query.mode,
-        checkpoint=layout.checkpoint,
-        **known_facts(project),
-    )
 
 
 def _lost(query: Query, held: int, committed: int) -> Finding:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.errors import Finding, HeadraceError, PlainData, SinkError
 from headrace.model import Query
 from headrace.spark.messages.failures import python_error
 from headrace.spark.messages.refusals import is_from_spark, sentence_of
@@ -42,13 +41,14 @@ class InputRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(PlainData):
     """One row in which the sink and the batch answer differ; `key` is empty when the sink has none.
 
     fed_by: input rows that the row of this key is made of, those of the newest batch first: up to a handful of each
     source. None: it is not known; empty: there are none, so that the query has never written such a row.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("last_batch",)
     kind: Kind
     key: Mapping[str, Any]
     expected: Mapping[str, Any] | None
@@ -60,25 +60,15 @@ class Difference:
         """The last batch that a row of the key came in; None: it is not known, or none did."""
         return self.fed_by[0].batch if self.fed_by else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """The difference as plain data."""
-        return {
-            "kind": self.kind,
-            "key": plain(self.key),
-            "expected": plain(self.expected),
-            "actual": plain(self.actual),
-            "last_batch": self.last_batch,
-            "fed_by": None if self.fed_by is None else [asdict(row) for row in self.fed_by],
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class LateRow:
+class LateRow(PlainData):
     """One row that Spark dropped: the operator that dropped it, its batch, the watermark, the row at the operator.
 
     time: the row's event time, or its window's end where the operator is not given the event time.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("behind_seconds",)
     operator: str
     batch: int
     watermark: datetime
@@ -90,20 +80,13 @@ class LateRow:
         """How far the row was behind the watermark, which itself is the delay behind the newest event time."""
         return self.watermark - self.time
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row as plain data."""
-        return {
-            "operator": self.operator,
-            "batch": self.batch,
-            "watermark": plain(self.watermark),
-            "time": plain(self.time),
-            "behind_seconds": self.behind.total_seconds(),
-            "row": plain(self.row),
-        }
+    @property
+    def behind_seconds(self) -> float:
+        return self.behind.total_seconds()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(PlainData):
     """Whether a sink holds the batch answer over the committed prefix.
 
     equal: it does. open: it does, apart from groups that the watermark has not closed. late: it does, once the rows
@@ -176,27 +159,19 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for `--json` and the history."""
-        counts = ("rows_read", "rows_expected", "rows_actual", "rows_open", "rows_late", "rows_replayed")
         return {
-            "query": self.query,
-            "batch": self.batch,
-            "verdict": self.state,
+            **{"query": self.query, "batch": self.batch, "verdict": self.state},
+            **super().as_dict(),
             "state": FORMER.get(self.state, self.state),
             "sentence": self.sentence,
-            **{name: getattr(self, name) for name in (*counts, "rows_set_aside", "missing", "unexpected", "different")},
             "rows_pending": self.rows_open,
-            "rerun": self.rerun,
-            "scope": self.scope,
-            "differences": [difference.as_dict() for difference in self.differences],
-            "late": [row.as_dict() for row in self.late],
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rate, 1),
-            "findings": [finding.as_dict() for finding in self.findings],
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorLateRows:
+class OperatorLateRows(PlainData):
     """How many rows one operator dropped in one batch, and the watermark that they were behind."""
 
     operator: str
@@ -204,31 +179,18 @@ class OperatorLateRows:
     watermark: datetime
     rows: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """The count as plain data."""
-        return {
-            "operator": self.operator,
-            "batch": self.batch,
-            "watermark": plain(self.watermark),
-            "rows": self.rows,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Replayed:
+class Replayed(PlainData):
     """What bringing late rows back has changed: rows of the result written and deleted, for so many late rows."""
 
     late: int
     written: int
     deleted: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """The change as plain data."""
-        return {"late": self.late, "written": self.written, "deleted": self.deleted}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Lateness:
+class Lateness(PlainData):
     """The rows that a query dropped as late in its committed batches, counted at the operators.
 
     batch: the last committed batch; since: the first one that was looked at. batches: the counts, of each operator and
@@ -237,6 +199,7 @@ class Lateness:
     in the form in which their sources gave them. findings: what cannot be determined.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("count", "sentence")
     query: str
     batch: int | None
     since: int = 0
@@ -270,33 +233,7 @@ class Lateness:
 
     def as_dict(self) -> dict[str, Any]:
         """The counts as plain data; `rows` are left out, since each is a line of its own with `--json`."""
-        return {
-            "query": self.query,
-            "batch": self.batch,
-            "since": self.since,
-            "count": self.count,
-            "sentence": self.sentence,
-            "batches": [each.as_dict() for each in self.batches],
-            "replayed": self.replayed,
-            "replay": self.replay.as_dict() if self.replay else None,
-            "exported": [str(path) for path in self.exported],
-            "findings": [finding.as_dict() for finding in self.findings],
-        }
-
-
-def plain(value: Any) -> Any:
-    """A value of a row as JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    if isinstance(value, Decimal | timedelta):
-        return str(value)
-    return value
+        return {name: value for name, value in super().as_dict().items() if name != "rows"}
 
 
 def counted(count: int, noun: str) -> str:

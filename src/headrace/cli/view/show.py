@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import say_json
+from headrace.cli.output import say_json, table_of
 from headrace.cli.view.fitting import STYLES
 from headrace.cli.view.formatting import batch_rate, duration, instant, left, number, sentence, state_rows
 from headrace.demo.flow import Tally
@@ -50,7 +50,7 @@ class PlainShow:
 
     def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         click.echo("\nthe first rows of the result:")
-        Console(markup=False, highlight=False, width=100).print(result_table(columns, rows))
+        Console(markup=False, highlight=False, width=100).print(table_of(columns, [[*map(str, row)] for row in rows]))
 
     def ends(self, code: int, steps: Sequence[str]) -> None:
         if code == 0:
@@ -146,12 +146,3 @@ def panel(tally: Tally) -> Panel:
     style = STYLES["bad" if tally.state == "killed" else "good" if tally.state == "running" else "idle"]
     head = Text.assemble("driver ", (tally.state, style), f", start {tally.starts}")
     return Panel(Group(head, grid), title="action_counts", box=box.ROUNDED, width=78)
-
-
-def result_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(Text(str(value)) for value in row))
-    return table

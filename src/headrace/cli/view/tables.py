@@ -6,21 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.cli.view import formatting
 from headrace.cli.view.fitting import Fitting
-from headrace.cli.view.formatting import (
-    NOTHING,
-    batch_rate,
-    duration,
-    inside,
-    instant,
-    lags_left,
-    left,
-    loads,
-    number,
-    rate,
-    rows_in,
-    state_rows,
-)
 from headrace.contract import BatchRecord
 from headrace.contract.observer import QueryState
 
@@ -63,15 +50,16 @@ def live_table(rows: Iterable[Row]) -> Fitting:
         table.add(
             row.query,
             row.now.state if row.now else "waiting",
-            number(last.batch if last else None),
-            rows_in(row.rows, row.quarantined) if last else NOTHING,
-            batch_rate(row.busy),
-            duration(last.duration_ms if last else None),
-            instant(last.watermark if last else None),
-            state_rows(last),
-            left(last.backlog if last else None),
+            formatting.number(last.batch if last else None),
+            formatting.rows_in(row.rows, row.quarantined) if last else formatting.NOTHING,
+            formatting.batch_rate(row.busy),
+            formatting.duration(last.duration_ms if last else None),
+            formatting.instant(last.watermark if last else None),
+            formatting.state_rows(last),
+            formatting.left(last.backlog if last else None),
             level=row.now.level if row.now else "idle",
-            besides=(row.now.trouble if row.now else "") or (f"running batch: {inside(row.work)}" if row.work else ""),
+            besides=(row.now.trouble if row.now else "")
+            or (f"running batch: {formatting.inside(row.work)}" if row.work else ""),
         )
     return table
 
@@ -83,11 +71,11 @@ def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
         table.add(
             each.query,
             str(each.generation),
-            each.driver or NOTHING,
-            number(each.planned),
-            number(each.committed),
-            instant(each.committed_at),
-            instant(each.watermark),
+            each.driver or formatting.NOTHING,
+            formatting.number(each.planned),
+            formatting.number(each.committed),
+            formatting.instant(each.committed_at),
+            formatting.instant(each.watermark),
         )
     return table
 
@@ -103,25 +91,25 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
     for name in dict.fromkeys([*queries, *known]):
         status = known.get(name)
         if status is None:
-            table.add(name, "never started", *[NOTHING] * len(figures))
+            table.add(name, "never started", *[formatting.NOTHING] * len(figures))
             continue
         timed = bool(status.batch_ms)  # A batch that nobody told of is known without its time.
         table.add(
             name,
             status.state,
-            number(status.batch),
-            rows_in(status.rows_total, status.rows_quarantined),
-            rate(status.processed_rate if timed else None),
-            duration(status.batch_ms if timed else None),
+            formatting.number(status.batch),
+            formatting.rows_in(status.rows_total, status.rows_quarantined),
+            formatting.rate(status.processed_rate if timed else None),
+            formatting.duration(status.batch_ms if timed else None),
             _verdict(status),
             status.trigger,
             status.sink,
-            instant(status.last_seen),
-            number(status.now.restarts),
-            instant(status.watermark),
-            state_rows(status),
-            loads(status),
-            lags_left(status),
+            formatting.instant(status.last_seen),
+            formatting.number(status.now.restarts),
+            formatting.instant(status.watermark),
+            formatting.state_rows(status),
+            formatting.loads(status),
+            formatting.lags_left(status),
             level="bad" if status.in_trouble else status.now.level,
         )
     return table
@@ -130,7 +118,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
 def _verdict(status: QueryStatus) -> str:
     """What verify said last, and of how many batches: `equal (batch 23)`."""
     if not status.verdict:
-        return NOTHING
+        return formatting.NOTHING
     batch = status.verdict.get("batch")
     word = str(status.verdict.get("verdict") or status.verdict.get("state", ""))
     return _SINCE.get(word, word) + ("" if batch is None else f" (batch {batch:,})")

@@ -20,14 +20,7 @@ from headrace.connectors.delta.batches import shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_files
 from headrace.connectors.delta.log import local
 from headrace.connectors.delta.table import NOTE, DeltaTable, LogCutError, State, forget, named, require_delta
-from headrace.connectors.exactly_once.lake import (
-    Reached,
-    Renames,
-    VersionRewind,
-    among_writers,
-    name_aside,
-    name_beside,
-)
+from headrace.connectors.exactly_once import lake
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import NothingChanged, SinkError
@@ -72,7 +65,7 @@ class DeltaReset(OfDelta, SinkReset):
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         table = self.found(session)
         if table is not None:
-            among_writers(self.name, lambda: self._handed_over(table.now(), context, generation))
+            lake.among_writers(self.name, lambda: self._handed_over(table.now(), context, generation))
 
     def _handed_over(self, state: State, context: SinkContext, generation: int) -> None:
         txn_ids = state.txn_ids
@@ -96,7 +89,7 @@ class DeltaReset(OfDelta, SinkReset):
             aside.set_aside(directory_of(self.path), context)
             forget(session(), self.path)
         else:
-            rename(session(), self.table, name_aside(self.table, context))
+            rename(session(), self.table, lake.name_aside(self.table, context))
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
         there, spark = self.found(session), session()
@@ -107,7 +100,7 @@ class DeltaReset(OfDelta, SinkReset):
                 aside.bring_back(directory, context)
                 forget(spark, self.path)
             return
-        kept = name_aside(self.table, context)
+        kept = lake.name_aside(self.table, context)
         if spark.catalog.tableExists(kept):
             self._require_empty(there)
             with _translate_errors(self.table):
@@ -121,7 +114,7 @@ class DeltaReset(OfDelta, SinkReset):
             aside.discard(directory_of(self.path), context)
         else:
             with _translate_errors(self.table):
-                session().sql(f"DROP TABLE IF EXISTS {name_aside(self.table, context)}")
+                session().sql(f"DROP TABLE IF EXISTS {lake.name_aside(self.table, context)}")
 
     def _require_empty(self, table: DeltaTable | None) -> None:
         if table is not None and table.now().has_rows:
@@ -152,8 +145,8 @@ class DeltaSwap(OfDelta, SinkSwap):
         else:
             self._renames(session(), context).swap_out()
 
-    def _renames(self, spark: SparkSession, context: SinkContext) -> Renames:
-        return Renames(
+    def _renames(self, spark: SparkSession, context: SinkContext) -> lake.Renames:
+        return lake.Renames(
             table=self.table,
             context=context,
             exists=spark.catalog.tableExists,
@@ -170,7 +163,7 @@ def beside(path: str | None, table: str | None) -> tuple[str | None, str | None]
     """The path or the table of a rebuild until it is put in place."""
     if path is not None:
         return str(aside.beside(directory_of(path))), None
-    return None, name_beside(str(table))
+    return None, lake.name_beside(str(table))
 
 
 def require_alone(state: State, name: str, context: SinkContext) -> None:
@@ -220,7 +213,7 @@ class DeltaRename(OfDelta, SinkRename):
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         table = self.found(session)
         if table is not None:
-            among_writers(self.name, lambda: self._renamed(table.now(), context, former), then="start again")
+            lake.among_writers(self.name, lambda: self._renamed(table.now(), context, former), then="start again")
 
     def _renamed(self, state: State, context: SinkContext, former: str) -> None:
         entered = ledger.renamed(context, former, state.txn_ids)
@@ -274,7 +267,7 @@ class DeltaAdoption(SinkAdoption):
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         table = self.find(frame, context)
-        among_writers(self.name, lambda: self._entered(table.now(), context, batch))
+        lake.among_writers(self.name, lambda: self._entered(table.now(), context, batch))
 
     def _entered(self, state: State, context: SinkContext, batch: int | None) -> None:
         mark = ledger.own_mark(context, ledger.CHECKPOINT, Checkpoint(context.checkpoint).id or "")
@@ -299,7 +292,7 @@ class DeltaAdoption(SinkAdoption):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaRewind(OfDelta, VersionRewind[tuple[State, Progress], State]):
+class DeltaRewind(OfDelta, lake.VersionRewind[tuple[State, Progress], State]):
     """A table brought back to an earlier batch; the version that it had ends as the table's own rules say."""
 
     def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
@@ -312,27 +305,27 @@ class DeltaRewind(OfDelta, VersionRewind[tuple[State, Progress], State]):
         batch = known[1].batch
         return -1 if batch is None else batch
 
-    def reach(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> Reached[State]:
+    def reach(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> lake.Reached[State]:
         state, own = known
         passed = own.batch
         for commit, number in ledger.newest_first(state, context):
             if number is None:
                 if commit.new or commit.takes_rows:
                     why = f"another writer has changed it after batch {batch}, in version {commit.version}"
-                    return Reached(earliest=passed, why=why)
+                    return lake.Reached(earliest=passed, why=why)
             elif number == batch:
                 try:
                     found = state.table.at(commit.version)
                 except LogCutError:
                     break
                 if missing := _missing(found, state):
-                    return Reached(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
-                return Reached(version=found)
+                    return lake.Reached(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
+                return lake.Reached(version=found)
             elif number < batch:
                 break
             else:
                 passed = number
-        return Reached(earliest=passed, why=f"its log no longer has the version of batch {batch}")
+        return lake.Reached(earliest=passed, why=f"its log no longer has the version of batch {batch}")
 
     def count(self, known: tuple[State, Progress], version: State | None) -> int:
         return (version or known[0]).rows().count()

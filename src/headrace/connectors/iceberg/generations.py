@@ -13,15 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import KeptLine
-from headrace.connectors.exactly_once.lake import (
-    Reached,
-    Renames,
-    VersionRewind,
-    among_writers,
-    name_aside,
-    name_beside,
-)
+from headrace.connectors.exactly_once import KeptLine, lake
 from headrace.connectors.iceberg.batches import exchange
 from headrace.connectors.iceberg.files import live_entries
 from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, committing, enter, own_table, rows_of
@@ -56,7 +48,7 @@ class IcebergReset(SinkReset):
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         with self.place.translate_errors():
-            among_writers(str(self.place), lambda: self._handed_over(context, generation))
+            lake.among_writers(str(self.place), lambda: self._handed_over(context, generation))
 
     def _handed_over(self, context: SinkContext, generation: int) -> None:
         own = own_table(self.place, context)
@@ -70,12 +62,12 @@ class IcebergReset(SinkReset):
     def set_aside(self, context: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
             if own_table(self.place, context) is not None:
-                self.place.connect().rename_table(self.place.table, name_aside(self.place.table, context))
+                self.place.connect().rename_table(self.place.table, lake.name_aside(self.place.table, context))
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
         place = self.place
         with place.translate_errors():
-            catalog, kept = place.connect(), name_aside(place.table, context)
+            catalog, kept = place.connect(), lake.name_aside(place.table, context)
             if not catalog.table_exists(kept):
                 return
             newer = place.find()
@@ -91,7 +83,7 @@ class IcebergReset(SinkReset):
 
     def discard(self, context: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
-            catalog, kept = self.place.connect(), name_aside(self.place.table, context)
+            catalog, kept = self.place.connect(), lake.name_aside(self.place.table, context)
             if catalog.table_exists(kept):
                 catalog.purge_table(kept)
             _remove_property(self.place, _former(context.generation))
@@ -107,7 +99,7 @@ class IcebergSwap(SinkSwap):
         place = self.place
         with place.translate_errors():
             is_own = own_table(place, context) is not None
-            if not is_own and place.find() is not None and place.connect().table_exists(name_beside(place.table)):
+            if not is_own and place.find() is not None and place.connect().table_exists(lake.name_beside(place.table)):
                 what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
                 fix = "look whose it is; or write to another table"
                 raise NothingChanged(code="HR587", what=what, fix=fix)
@@ -117,13 +109,13 @@ class IcebergSwap(SinkSwap):
         with self.place.translate_errors():
             self._renames(context).swap_out()
 
-    def _renames(self, context: SinkContext) -> Renames:
+    def _renames(self, context: SinkContext) -> lake.Renames:
         catalog = self.place.connect()
 
         def rename(old: str, new: str) -> None:
             catalog.rename_table(old, new)
 
-        return Renames(table=self.place.table, context=context, exists=catalog.table_exists, rename=rename)
+        return lake.Renames(table=self.place.table, context=context, exists=catalog.table_exists, rename=rename)
 
 
 def _former(generation: int) -> str:
@@ -147,7 +139,7 @@ class IcebergRename(SinkRename):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         with self.place.translate_errors():
-            among_writers(str(self.place), lambda: self._renamed(context, former), then="start again")
+            lake.among_writers(str(self.place), lambda: self._renamed(context, former), then="start again")
 
     def _renamed(self, context: SinkContext, former: str) -> None:
         table = self.place.find()
@@ -210,7 +202,7 @@ class IcebergAdoption(SinkAdoption):
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         with self.place.translate_errors():
             self.find(frame, context)
-            among_writers(str(self.place), lambda: self._entered(frame.schema, context, batch))
+            lake.among_writers(str(self.place), lambda: self._entered(frame.schema, context, batch))
 
     def _entered(self, schema: StructType, context: SinkContext, batch: int | None) -> None:
         table = self.place.open()
@@ -231,7 +223,7 @@ class IcebergAdoption(SinkAdoption):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergRewind(VersionRewind[Own, Any]):
+class IcebergRewind(lake.VersionRewind[Own, Any]):
     """A table brought back to an earlier batch; its snapshots end as the table's own rules say."""
 
     place: TableRef
@@ -245,7 +237,7 @@ class IcebergRewind(VersionRewind[Own, Any]):
     def last(self, known: Own) -> int:
         return known[1].batch
 
-    def reach(self, known: Own, context: SinkContext, batch: int) -> Reached[Any]:
+    def reach(self, known: Own, context: SinkContext, batch: int) -> lake.Reached[Any]:
         table, ledger = known
         at, passed = table.current_snapshot(), ledger.batch
         while at is not None:
@@ -253,20 +245,20 @@ class IcebergRewind(VersionRewind[Own, Any]):
             if told is None or not _is_of(told, context):
                 if told is None or told.operation.value != "replace":
                     why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
-                    return Reached(earliest=passed, why=why)
+                    return lake.Reached(earliest=passed, why=why)
             else:
                 number = int(told["headrace.batch"] or -1)
                 if number == batch:
                     if _has_deletes(table, at) or _has_other_partitions(table, at):
                         why = "its partitions were changed, or other writers have deleted rows"
-                        return Reached(earliest=passed, why=why)
-                    return Reached(version=at)
+                        return lake.Reached(earliest=passed, why=why)
+                    return lake.Reached(version=at)
                 if number < batch:
                     break
                 passed = number
             before = at.parent_snapshot_id if told is None or not told[_RESTORES] else int(told[_RESTORES] or 0)
             at = None if before is None else table.metadata.snapshot_by_id(before)
-        return Reached(earliest=passed, why=f"its snapshot of batch {batch} has expired")
+        return lake.Reached(earliest=passed, why=f"its snapshot of batch {batch} has expired")
 
     def count(self, known: Own, version: Any) -> int:
         return rows_of(version or known[0].current_snapshot())

@@ -8,17 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.exactly_once import (
-    Admission,
-    Admitted,
-    BatchStore,
-    BatchWriter,
-    Conflict,
-    Retry,
-    Standing,
-    TextLedger,
-    take_epoch,
-)
+from headrace.connectors import exactly_once
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
@@ -51,7 +41,7 @@ class _Delivery:
         self.ends[place] = max(self.ends.get(place, 0), message.offset() + 1)
 
 
-class KafkaStore(BatchStore["pa.Table"]):
+class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     """The topic as one start of a query writes it, all rows through the driver: a transaction has one producer.
 
     The producer fences off older ones, and newer ones fence it off; so what it has read of the ledger stays true until
@@ -81,7 +71,7 @@ class KafkaStore(BatchStore["pa.Table"]):
         self._compare(result)
         topic_ledger.require_ledger(self.target)
         what = f"another driver of query '{self.context.query}' begins again and again"
-        take_epoch(
+        exactly_once.take_epoch(
             lambda: self._entered(result),
             Finding(code="HR409", what=what, fix="let only one driver run the query, and start it again"),
             fault=Fenced,
@@ -113,7 +103,7 @@ class KafkaStore(BatchStore["pa.Table"]):
         except Exception as error:
             self.disconnect()
             if kafka.is_fenced(error):
-                raise Conflict from error
+                raise exactly_once.Conflict from error
             raise
         self.known, self.epoch = begun, begun.ledger.epoch
 
@@ -132,7 +122,7 @@ class KafkaStore(BatchStore["pa.Table"]):
 
     # ------------------------------------------------------------------------------------------------- a batch
 
-    def standing(self, batch: int) -> Standing:
+    def standing(self, batch: int) -> exactly_once.Standing:
         return self._current().ledger.standing(batch, self.epoch)
 
     def planned(self, batch: int) -> str | None:
@@ -151,14 +141,14 @@ class KafkaStore(BatchStore["pa.Table"]):
     def _existing(self) -> TopicLedger:
         known = self._read()
         if known is None:  # A rename has taken it away.
-            raise SinkError(TextLedger.lacking(self.context, self.name, kind="topic"))
+            raise SinkError(exactly_once.TextLedger.lacking(self.context, self.name, kind="topic"))
         return known
 
     def compute(self, frame: DataFrame, batch: int) -> pa.Table:
         with self.computing(batch):
             return frame.toArrow()
 
-    def commit(self, rows: pa.Table, batch: int, admit: Admission) -> None:
+    def commit(self, rows: pa.Table, batch: int, admit: exactly_once.Admission) -> None:
         known = self._current()
         admitted = admit(known.ledger.standing(batch, self.epoch))
         self._is_in_doubt = False
@@ -172,7 +162,7 @@ class KafkaStore(BatchStore["pa.Table"]):
                 admit(self._existing().ledger.standing(batch, self.epoch))
             raise
 
-    def _transact(self, known: TopicLedger, rows: pa.Table, batch: int, admitted: Admitted) -> None:
+    def _transact(self, known: TopicLedger, rows: pa.Table, batch: int, admitted: exactly_once.Admitted) -> None:
         delivery, producer = _Delivery(), self._connect()
         producer.begin_transaction()
         try:
@@ -253,7 +243,7 @@ class KafkaStore(BatchStore["pa.Table"]):
             producer.purge()
 
     def pauses(self) -> Iterator[float]:
-        return Retry(seconds=self.target.retry_seconds).pauses()
+        return exactly_once.Retry(seconds=self.target.retry_seconds).pauses()
 
     def is_transient(self, error: Exception) -> bool:
         return kafka.is_transient(error) or super().is_transient(error)
@@ -280,7 +270,7 @@ class KafkaStore(BatchStore["pa.Table"]):
         old.commit_transaction(COMMIT_SECONDS)
 
 
-class KafkaBatches(BatchWriter["pa.Table"]):
+class KafkaBatches(exactly_once.BatchWriter["pa.Table"]):
     """Takes the batches of one start as messages."""
 
     store: KafkaStore

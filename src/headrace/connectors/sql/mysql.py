@@ -14,6 +14,7 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, SSCursor
 
+from headrace.connectors.sql import mysql_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -29,19 +30,6 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
-from headrace.connectors.sql.mysql_connection import (
-    LOCK_WAIT,
-    OUT_OF_TIME,
-    AddressError,
-    MySqlAddress,
-    WatchedMySqlConnection,
-    explained,
-    is_contended,
-    is_part_lost,
-    is_transient,
-    lock_holder,
-    number_of,
-)
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
@@ -93,12 +81,12 @@ class MySql(ServerSink):
         return MySqlDialect(self.secured_url(), self.silence_seconds)
 
     def host(self) -> str:
-        return MySqlAddress.parse(self.url).host
+        return mysql_connection.MySqlAddress.parse(self.url).host
 
     def identity(self) -> Identity | None:
         try:
-            address = None if encoding_fault(self.url) else MySqlAddress.parse(self.url)
-        except AddressError:
+            address = None if encoding_fault(self.url) else mysql_connection.MySqlAddress.parse(self.url)
+        except mysql_connection.AddressError:
             address = None
         if address is None:
             return None
@@ -106,7 +94,7 @@ class MySql(ServerSink):
         return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
-        address = MySqlAddress.parse(self.url)
+        address = mysql_connection.MySqlAddress.parse(self.url)
         given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
         return given, address.ssl_mode in ("verify_ca", "verify_identity")
 
@@ -120,7 +108,7 @@ class MySql(ServerSink):
                 yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
             else:
                 yield from self.tls_problems()
-        except AddressError as error:
+        except mysql_connection.AddressError as error:
             yield OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
 
 
@@ -158,7 +146,7 @@ class MySqlDialect(Dialect):
 
     def connect(self) -> Connection:
         # Found rows: a row that is set to what it is already counts too.
-        connection = MySqlAddress.parse(self.url).connect(
+        connection = mysql_connection.MySqlAddress.parse(self.url).connect(
             silence_seconds=self.silence_seconds, client_flag=CLIENT.FOUND_ROWS
         )
         return cast(Connection, connection)
@@ -166,7 +154,7 @@ class MySqlDialect(Dialect):
     def connect_to_read(self) -> Connection:
         # Rows are fetched as they come, which no statement waits for.
         timeout = max(STREAM_SECONDS, self.silence_seconds)
-        connection = MySqlAddress.parse(self.url).connect(
+        connection = mysql_connection.MySqlAddress.parse(self.url).connect(
             silence_seconds=self.silence_seconds, cursorclass=SSCursor, read_timeout=timeout
         )
         return cast(Connection, connection)
@@ -252,7 +240,7 @@ class MySqlDialect(Dialect):
         try:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
         except pymysql.MySQLError as error:
-            if is_part_lost(error):
+            if mysql_connection.is_part_lost(error):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
         if found != part.rows:
@@ -308,30 +296,34 @@ class MySqlDialect(Dialect):
             yield row
 
     def is_out_of_time(self, error: Exception) -> bool:
-        return number_of(error) in OUT_OF_TIME
+        return mysql_connection.number_of(error) in mysql_connection.OUT_OF_TIME
 
     def explain(self, error: Exception) -> OptionError:
-        problem = explained(error, self.url)
-        holder = lock_holder(MySqlAddress.parse(self.url)) if self.waits_for_lock(error) else ""
+        problem = mysql_connection.explained(error, self.url)
+        holder = (
+            mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
+            if self.waits_for_lock(error)
+            else ""
+        )
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def is_transient(self, error: Exception) -> bool:
-        return is_transient(error)
+        return mysql_connection.is_transient(error)
 
     def waits_for_lock(self, error: BaseException) -> bool:
-        return number_of(error) == LOCK_WAIT
+        return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
 
     def is_contended(self, error: Exception) -> bool:
-        return is_contended(error)
+        return mysql_connection.is_contended(error)
 
     def is_part_lost(self, error: Exception) -> bool:
-        return is_part_lost(error) and f"{OWN_PREFIX}s_" in str(error)
+        return mysql_connection.is_part_lost(error) and f"{OWN_PREFIX}s_" in str(error)
 
 
 @cache
 def is_mariadb(url: str) -> bool:
     """Whether the server is MariaDB; it is asked once."""
-    with closing(MySqlAddress.parse(url).connect()) as connection:
+    with closing(mysql_connection.MySqlAddress.parse(url).connect()) as connection:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 
@@ -347,7 +339,7 @@ _NO_ENGINE = (1286, 3161, 1289)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
-class OneFileConnection(WatchedMySqlConnection):
+class OneFileConnection(mysql_connection.WatchedMySqlConnection):
     """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
 
     file = ""
@@ -372,7 +364,9 @@ class LoadStager:
         declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
         self.local = True
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
-        self.connection: Any = MySqlAddress.parse(dialect.url).connect(OneFileConnection, local_infile=True)
+        self.connection: Any = mysql_connection.MySqlAddress.parse(dialect.url).connect(
+            OneFileConnection, local_infile=True
+        )
         self.connection.file = self.file.name
         for choice in (engine, "InnoDB"):
             try:

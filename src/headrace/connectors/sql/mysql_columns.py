@@ -7,16 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from headrace.connectors.sql import limits
 from headrace.connectors.sql.dialect import Connection, rows_of
-from headrace.connectors.sql.limits import (
-    Blocker,
-    ExistingColumn,
-    ExistingIndex,
-    ExistingTable,
-    Limit,
-    Trigger,
-    digits_limit,
-)
 from headrace.connectors.sql.types import Kind, ResultColumn
 
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
@@ -65,12 +57,12 @@ def existing_column(
     has_default: bool = False,
     extra: str = "",
     generated: bool = False,
-) -> ExistingColumn:
+) -> limits.ExistingColumn:
     """A column as information_schema tells of it; the collation is part of how it is declared."""
     shown = f"{declared} COLLATE {collation}" if collation else declared
     counts = "auto_increment" in extra.lower()
     changes = "on update" in extra.lower()
-    return ExistingColumn(
+    return limits.ExistingColumn(
         name,
         shown,
         required=not takes_null and not has_default and not counts and not generated,
@@ -84,7 +76,7 @@ def existing_column(
     )
 
 
-def incompatible(there: ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
+def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
     """Why the existing column would not keep the values of `column` as they are, or None."""
     base, sizes = _parts(there.declared)
     if base not in _FITS[column.kind]:
@@ -108,27 +100,27 @@ def joins_keys(collation: str | None) -> str:
     return "which takes texts for one key that differ for Spark, such as 'a' and 'a '"
 
 
-def limit_of(declared: str) -> Limit:
+def limit_of(declared: str) -> limits.Limit:
     """What a column of this type takes."""
     base, sizes = _parts(declared)
     if base in _BITS:
         bits = _BITS[base]
         unsigned = "unsigned" in declared
-        return Limit(low=0 if unsigned else -(1 << (bits - 1)), high=(1 << (bits - (not unsigned))) - 1)
+        return limits.Limit(low=0 if unsigned else -(1 << (bits - 1)), high=(1 << (bits - (not unsigned))) - 1)
     if base == "decimal":
-        limit = digits_limit(sizes[0], sizes[1])
+        limit = limits.digits_limit(sizes[0], sizes[1])
         return replace(limit, low=0) if "unsigned" in declared else limit
     if base == "varchar":
-        return Limit(characters=sizes[0])
+        return limits.Limit(characters=sizes[0])
     if base == "varbinary":
-        return Limit(size=sizes[0])
+        return limits.Limit(size=sizes[0])
     if base in _BYTES or base in _BLOBS:
-        return Limit(size={**_BYTES, **_BLOBS}[base] - 1)
+        return limits.Limit(size={**_BYTES, **_BLOBS}[base] - 1)
     if base == "double":
-        return Limit(finite=True, low=0 if "unsigned" in declared else None)
+        return limits.Limit(finite=True, low=0 if "unsigned" in declared else None)
     if base == "timestamp":
-        return Limit(first=datetime(1970, 1, 1, 0, 0, 1), last=datetime(2038, 1, 19, 3, 14, 7, 999999))
-    return Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else Limit()
+        return limits.Limit(first=datetime(1970, 1, 1, 0, 0, 1), last=datetime(2038, 1, 19, 3, 14, 7, 999999))
+    return limits.Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else limits.Limit()
 
 
 def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
@@ -139,7 +131,7 @@ def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
     return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)
 
 
-def existing_table(connection: Connection, table: str) -> ExistingTable | None:
+def existing_table(connection: Connection, table: str) -> limits.ExistingTable | None:
     [*found] = rows_of(connection, _TABLE, (table,))
     if not found:
         return None
@@ -155,26 +147,26 @@ def existing_table(connection: Connection, table: str) -> ExistingTable | None:
         )
         for name, declared, nullable, default, extra, collation, generated in rows_of(connection, _COLUMNS, (table,))
     )
-    return ExistingTable(
+    return limits.ExistingTable(
         columns=columns,
         unique=tuple(_unique(connection, table)),
         blockers=tuple(_blockers(*found[0])),
         triggers=tuple(
-            Trigger(name=str(name), body=str(body), changes_rows=bool(before), deletes_only=bool(deletes))
+            limits.Trigger(name=str(name), body=str(body), changes_rows=bool(before), deletes_only=bool(deletes))
             for name, before, deletes, body in rows_of(connection, _TRIGGERS, (table,))
         ),
     )
 
 
-def _blockers(kind: object, engine: object) -> Iterator[Blocker]:
+def _blockers(kind: object, engine: object) -> Iterator[limits.Blocker]:
     if "VIEW" in str(kind):
-        yield Blocker("it is a view", "name the table that the rows are to lie in")
+        yield limits.Blocker("it is a view", "name the table that the rows are to lie in")
     elif str(engine).lower() != "innodb":
         what = f"its engine is {engine}, which does not write rows and ledger in one transaction"
-        yield Blocker(what, "ALTER TABLE ... ENGINE=InnoDB")
+        yield limits.Blocker(what, "ALTER TABLE ... ENGINE=InnoDB")
 
 
-def _unique(connection: Connection, table: str) -> Iterator[ExistingIndex]:
+def _unique(connection: Connection, table: str) -> Iterator[limits.ExistingIndex]:
     indexes: dict[str, dict[str | None, object]] = {}
     for index, column, size in rows_of(connection, _UNIQUE, (table,)):
         indexes.setdefault(str(index), {})[None if column is None else str(column)] = size
@@ -184,4 +176,4 @@ def _unique(connection: Connection, table: str) -> Iterator[ExistingIndex]:
             loose = "is on an expression, which can be the same for different rows"
         elif any(size is not None for size in members.values()):
             loose = "looks at the first characters only, so that it takes texts for one that differ for Spark"
-        yield ExistingIndex(f"'{index}'", frozenset(name for name in members if name is not None), loose)
+        yield limits.ExistingIndex(f"'{index}'", frozenset(name for name in members if name is not None), loose)

@@ -15,19 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from headrace.connectors.exactly_once import misfits
-from headrace.connectors.sql.dialect import (
-    Connection,
-    Dialect,
-    PartLost,
-    StagedTable,
-    Stager,
-    WriteTarget,
-    chunks,
-    identifiers,
-    require_all_in,
-    rows_of,
-    run,
-)
+from headrace.connectors.sql import dialect
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
@@ -51,7 +39,7 @@ if TYPE_CHECKING:
 STAGED = "staged"
 
 
-def file_stager(path: str, columns: Sequence[ResultColumn], forms: Forms) -> Stager:
+def file_stager(path: str, columns: Sequence[ResultColumn], forms: Forms) -> dialect.Stager:
     """What stages rows into the file `path`.
 
     The package `adbc-driver-sqlite`, where it is installed, takes Arrow columns as they are, in a third of the time;
@@ -217,7 +205,7 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: str | 
 
 
 @dataclass(frozen=True)
-class SqliteDialect(Dialect):
+class SqliteDialect(dialect.Dialect):
     """SQLite's own ways."""
 
     name: ClassVar[str] = "SQLite"
@@ -235,7 +223,7 @@ class SqliteDialect(Dialect):
     path: str
     busy_seconds: float = BUSY_SECONDS
 
-    def connect(self) -> Connection:
+    def connect(self) -> dialect.Connection:
         with suppress(OSError):
             # What cannot be made is reported when the file cannot be opened.
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -246,7 +234,7 @@ class SqliteDialect(Dialect):
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         return connection
 
-    def connect_to_read(self) -> Connection:
+    def connect_to_read(self) -> dialect.Connection:
         return self._open(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True)
 
     def _open(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
@@ -265,10 +253,10 @@ class SqliteDialect(Dialect):
         small = all(column.kind not in ("json", "binary") for column in columns)
         return " WITHOUT ROWID" if key and small else ""
 
-    def real_name(self, connection: Connection, table: str) -> str:
+    def real_name(self, connection: dialect.Connection, table: str) -> str:
         """Names that differ by the case of ASCII letters are one."""
         found = list(
-            rows_of(
+            dialect.rows_of(
                 connection,
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
                 (table,),
@@ -276,12 +264,12 @@ class SqliteDialect(Dialect):
         )
         return str(found[0][0]) if found else table
 
-    def rename(self, connection: Connection, table: str, name: str) -> None:
+    def rename(self, connection: dialect.Connection, table: str, name: str) -> None:
         # Otherwise SQLite writes the new name into the views that read the table.
-        run(connection, "PRAGMA legacy_alter_table = ON")
-        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+        dialect.run(connection, "PRAGMA legacy_alter_table = ON")
+        dialect.run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def existing(self, connection: dialect.Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 
     def foreign_values(self, column: ResultColumn) -> str:
@@ -292,60 +280,62 @@ class SqliteDialect(Dialect):
 
     def into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
-        return f"INSERT OR ABORT INTO {self.quote(table)} ({identifiers(self, columns)})"
+        return f"INSERT OR ABORT INTO {self.quote(table)} ({dialect.identifiers(self, columns)})"
 
-    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
+    def write(self, connection: dialect.Connection, target: dialect.WriteTarget, table: pa.Table) -> None:
         given = rows(table, target.columns, self.forms)
         came_in = cast(sqlite3.Connection, connection).executemany(self.insert(target), given).rowcount
-        require_all_in(target.table, len(given), came_in)
+        dialect.require_all_in(target.table, len(given), came_in)
 
-    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> dialect.Stager:
         return file_stager(f"{self.path}.{name}", columns, self.forms)
 
-    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
+    def attach(self, connection: dialect.Connection, parts: Sequence[dialect.StagedTable]) -> None:
         for part in parts:
             if not Path(f"{self.path}.{part.name}").exists():
-                raise PartLost(f"the staging file '{self.path}.{part.name}' is gone")
-            run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
+                raise dialect.PartLost(f"the staging file '{self.path}.{part.name}' is gone")
+            dialect.run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
 
-    def part_source(self, part: StagedTable) -> str:
+    def part_source(self, part: dialect.StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
-    def insert_from(self, target: WriteTarget, source: str) -> str:
+    def insert_from(self, target: dialect.WriteTarget, source: str) -> str:
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         bounded = target.replaces and source.startswith("SELECT")
         return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
-    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
+    def merge(
+        self, connection: dialect.Connection, target: dialect.WriteTarget, parts: Sequence[dialect.StagedTable]
+    ) -> None:
         for part in parts:
-            source = f"SELECT {identifiers(self, target.names)} FROM {self.part_source(part)}"
+            source = f"SELECT {dialect.identifiers(self, target.names)} FROM {self.part_source(part)}"
             found = connection.cursor().execute(self.insert_from(target, source))
             if found.rowcount != part.rows:
-                [(staged,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
+                [(staged,)] = dialect.rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
                 if staged != part.rows:
-                    raise PartLost(f"{part.rows} rows were staged in '{part.name}', {staged} were found")
-                require_all_in(target.table, part.rows, found.rowcount)
+                    raise dialect.PartLost(f"{part.rows} rows were staged in '{part.name}', {staged} were found")
+                dialect.require_all_in(target.table, part.rows, found.rowcount)
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged(self, connection: dialect.Connection, prefix: str) -> list[str]:
         here = Path(self.path)
         start = f"{here.name}.{prefix}"
         return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
 
-    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
-        attached = {str(row[1]) for row in rows_of(connection, "PRAGMA database_list")}
+    def drop_staged(self, connection: dialect.Connection, names: Sequence[str]) -> None:
+        attached = {str(row[1]) for row in dialect.rows_of(connection, "PRAGMA database_list")}
         for name in names:
             if name in attached:
-                run(connection, f"DETACH DATABASE {self.quote(name)}")
+                dialect.run(connection, f"DETACH DATABASE {self.quote(name)}")
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.path}.{name}")
 
     def readable(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
-    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+    def stream(self, connection: dialect.Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
         cursor = connection.cursor()
         cursor.execute(statement)
-        return chunks(cursor)
+        return dialect.chunks(cursor)
 
     def waits_for_lock(self, error: BaseException) -> bool:
         return _LOCKED in str(error)
@@ -359,11 +349,13 @@ class SqliteDialect(Dialect):
     def is_part_lost(self, error: Exception) -> bool:
         return f"no such table: {OWN_PREFIX}s_" in str(error)
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beside_reading(self, connection: dialect.Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
 
-    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
+    def answer(
+        self, connection: dialect.Connection, statement: str, limit: int, seconds: float
+    ) -> Iterator[Sequence[Any]]:
         until, file = time.monotonic() + seconds, cast(sqlite3.Connection, connection)
         file.execute(f"PRAGMA busy_timeout = {round(1000 * min(self.busy_seconds, seconds))}")
         file.execute("PRAGMA query_only = ON")

@@ -17,23 +17,8 @@ from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
+from headrace.plan.code import source
 from headrace.plan.code.normal_body import normal_body
-from headrace.plan.code.source import (
-    BoundNames,
-    Definition,
-    Environment,
-    FunctionNode,
-    Lookup,
-    Named,
-    OpenedFile,
-    Scope,
-    Unknown,
-    Uses,
-    attribute_of,
-    is_environment,
-    module_named,
-    variables,
-)
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
@@ -56,13 +41,15 @@ class LoadedValues:
     free: the variables that it captures. outer: those of them that somebody changes, in the order of their use.
     """
 
-    def __init__(self, encode: Callable[[Any], Data], uses: Uses, scope: Scope, free: Collection[str]) -> None:
+    def __init__(
+        self, encode: Callable[[Any], Data], uses: source.Uses, scope: source.Scope, free: Collection[str]
+    ) -> None:
         self.encode, self.uses, self.scope, self.free = encode, uses, scope, free
         self.found: list[Data] = []
         self.outer: list[str] = []
 
 
-def listing(definition: Definition, values: LoadedValues) -> Data:
+def listing(definition: source.Definition, values: LoadedValues) -> Data:
     """The tree of a root function; what it loads is put into `values`."""
     owner = definition.owner.lstrip("_")
     return _Tree(definition.node, values, None, f"_{owner}" if owner else "").function()
@@ -76,7 +63,7 @@ class _Tree:
         self._depth: int = 0 if outer is None else outer._depth + 1
         self._is_class = isinstance(node, ast.ClassDef)
         self._numbers: dict[str, str] = {}
-        self._variables: BoundNames = variables(node)
+        self._variables: source.BoundNames = source.variables(node)
         self._sees_variables = False
         self._imported: dict[str, Any] = {} if self._is_class else dict(self._fixed_imports())
 
@@ -84,7 +71,7 @@ class _Tree:
 
     def function(self) -> Data:
         """The data of a function: its parameters by their place, and its body."""
-        node = cast(FunctionNode, self._node)
+        node = cast(source.FunctionNode, self._node)
         arguments = node.args
         positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
         for number, name in enumerate(positional):
@@ -193,7 +180,7 @@ class _Tree:
             self._values.uses.add(name)
         return ["class", decorators, bases, inside._block(normal_body(node))]
 
-    def _function(self, node: FunctionNode) -> list[Any]:
+    def _function(self, node: source.FunctionNode) -> list[Any]:
         given = (*node.args.defaults, *node.args.kw_defaults)
         defaults = [None if each is None else self.expression(each) for each in given]
         return ["function", defaults, self._inner(node).function()]
@@ -205,8 +192,8 @@ class _Tree:
         known = self._static(node)
         if known is not None:
             value, shown = known
-            if is_environment(value):
-                value = Environment(None)
+            if source.is_environment(value):
+                value = source.Environment(None)
             return self._hole(value, shown)
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is not None and (found := method(node)) is not None:
@@ -270,10 +257,15 @@ class _Tree:
         if held is None:
             return None
         value, shown = held
-        if is_environment(value):
+        if source.is_environment(value):
             return [HOLE, self._variable_of(node.slice, shown), type(node.ctx).__name__]
         if type(value) is dict:
-            return ["Subscript", self._hole(Lookup(value), shown), self.expression(node.slice), type(node.ctx).__name__]
+            return [
+                "Subscript",
+                self._hole(source.Lookup(value), shown),
+                self.expression(node.slice),
+                type(node.ctx).__name__,
+            ]
         return None
 
     def _compare(self, node: ast.Compare) -> Any:
@@ -281,10 +273,10 @@ class _Tree:
         if held is None or len(node.ops) > 1 or not isinstance(node.ops[0], ast.In):
             return None
         value, shown = held
-        if is_environment(value):
+        if source.is_environment(value):
             return ["In", self._variable_of(node.left, shown)]
         if type(value) is dict:
-            return ["In", self.expression(node.left), self._hole(Lookup(value), shown)]
+            return ["In", self.expression(node.left), self._hole(source.Lookup(value), shown)]
         return None
 
     def _call(self, node: ast.Call) -> Any:
@@ -314,16 +306,16 @@ class _Tree:
         path = self._path(function.value)
         reads = function.attr in _FILE_READERS or (function.attr == "open" and path is not None)
         if reads and not _writes(node, 0):
-            return ["Call", self._attribute(function), self._hole(OpenedFile(path)), self._arguments(node, 0)]
+            return ["Call", self._attribute(function), self._hole(source.OpenedFile(path)), self._arguments(node, 0)]
         if held is None:
             return None
         value, shown = held
-        if is_environment(value) and function.attr in _READS:
+        if source.is_environment(value) and function.attr in _READS:
             key = self._variable_of(node.args[0] if node.args else None, shown)
             return ["Call", function.attr, key, self._arguments(node, 1)]
         if type(value) is dict and function.attr in _LOOKUPS:
             self._values.uses.add(function.attr)
-            return ["Call", function.attr, self._hole(Lookup(value), shown), self._arguments(node, 0)]
+            return ["Call", function.attr, self._hole(source.Lookup(value), shown), self._arguments(node, 0)]
         return None
 
     def _arguments(self, node: ast.Call, first: int) -> list[Any]:
@@ -332,19 +324,21 @@ class _Tree:
     def _variable_of(self, key: ast.AST | None, shown: str) -> str:
         """A hole for the environment variable that is read by `key`."""
         known = None if key is None else self._static(key)
-        return self._hole(Environment(known[0] if known is not None and isinstance(known[0], str) else None), shown)
+        return self._hole(
+            source.Environment(known[0] if known is not None and isinstance(known[0], str) else None), shown
+        )
 
-    def _opened(self, function: Any, node: ast.Call) -> OpenedFile | None:
+    def _opened(self, function: Any, node: ast.Call) -> source.OpenedFile | None:
         """The file that a call reads; None for a call that reads none."""
         first = node.args[0] if node.args else None
         if function in (builtins.open, io.open, os.open):
-            return None if _writes(node, 1) else OpenedFile(None if first is None else self._path(first))
-        name = function.path if isinstance(function, Named) else ""
+            return None if _writes(node, 1) else source.OpenedFile(None if first is None else self._path(first))
+        name = function.path if isinstance(function, source.Named) else ""
         if isinstance(function, FunctionType):
             name = f"{function.__module__}.{function.__name__}"
         is_reader = name.startswith(_READERS) or (name.startswith("pandas.") and ".read_" in name)
         path = self._path(first) if is_reader and first is not None else None
-        return None if path is None or "://" in path else OpenedFile(path)
+        return None if path is None or "://" in path else source.OpenedFile(path)
 
     def _path(self, node: ast.AST) -> str | None:
         """The path that an expression is known to give."""
@@ -432,20 +426,20 @@ class _Tree:
             made = self._static(node.func)
             name = self._static(node.args[0]) if made is not None and made[0] is importlib.import_module else None
             if name is not None and type(name[0]) is str:
-                return module_named(name[0], self._values.scope.owned), f"the import {name[0]}"
+                return source.module_named(name[0], self._values.scope.owned), f"the import {name[0]}"
         return None
 
     def _known_attribute(self, node: ast.Attribute) -> tuple[Any, str] | None:
         held = self._static(node.value)
-        if held is None or not held[1] or not isinstance(held[0], (ModuleType, Named)):
+        if held is None or not held[1] or not isinstance(held[0], (ModuleType, source.Named)):
             return None
-        value = attribute_of(held[0], node.attr, self._values.scope.owned)
-        if isinstance(value, Unknown):
+        value = source.attribute_of(held[0], node.attr, self._values.scope.owned)
+        if isinstance(value, source.Unknown):
             return None
         return value, f"{held[1].removeprefix('global ').removeprefix('the import ')}.{node.attr}"
 
 
-def _kinds(node: FunctionNode) -> int:
+def _kinds(node: source.FunctionNode) -> int:
     """Whether a function is a coroutine, and whether it is a generator, though its `yield` may never be reached."""
     waiting: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
     yields = False

@@ -9,15 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.spark.messages.wrong_words import (
-    argument_of,
-    argument_type,
-    attribute,
-    column,
-    function,
-    join_type,
-    type_name,
-)
+from headrace.spark.messages import wrong_words
 
 _QUERY = "write its rows to a table of its own in a second query"
 
@@ -118,32 +110,32 @@ CONDITIONS: Mapping[str, Condition] = {
         fix="{near}; put a text in single quotes, or add the column to the source's schema",
         more={
             "of": lambda values, _: f" among {values['proposal']}" if "proposal" in values else "",
-            "near": lambda values, _: column(values.get("objectName", ""), values.get("proposal", "")),
+            "near": lambda values, _: wrong_words.column(values.get("objectName", ""), values.get("proposal", "")),
         },
     ),
     "UNRESOLVED_COLUMN_AMONG_FIELD_NAMES": Condition(
         code="HR214",
         what="there is no column '{colName}' among {fieldNames}",
         fix="{near}; let what one side lacks be NULL by unionByName(..., allowMissingColumns=True)",
-        more={"near": lambda values, _: column(values.get("colName", ""), values.get("fieldNames", ""))},
+        more={"near": lambda values, _: wrong_words.column(values.get("colName", ""), values.get("fieldNames", ""))},
     ),
     "UNRESOLVED_USING_COLUMN_FOR_JOIN": Condition(
         code="HR214",
         what="the {side} side of the join has no column '{colName}', only {suggestion}",
         fix="{near}; name it for each side: ON a.x = b.y, in Python left.x == right.y",
-        more={"near": lambda values, _: column(values.get("colName", ""), values.get("suggestion", ""))},
+        more={"near": lambda values, _: wrong_words.column(values.get("colName", ""), values.get("suggestion", ""))},
     ),
     "FIELD_NOT_FOUND": Condition(
         code="HR214",
         what="the struct has no field '{fieldName}', only {fields}",
         fix="{near}; add it to the source's schema",
-        more={"near": lambda values, _: column(values.get("fieldName", ""), values.get("fields", ""))},
+        more={"near": lambda values, _: wrong_words.column(values.get("fieldName", ""), values.get("fields", ""))},
     ),
     "ATTRIBUTE_NOT_SUPPORTED": Condition(
         code="HR214",
         what="a DataFrame has no column and no method '{attr_name}'",
         fix="{near}",
-        more={"near": lambda values, error: attribute(values.get("attr_name", ""), error)},
+        more={"near": lambda values, error: wrong_words.attribute(values.get("attr_name", ""), error)},
     ),
     "CANNOT_RESOLVE_STAR_EXPAND": Condition(
         code="HR214",
@@ -166,7 +158,7 @@ CONDITIONS: Mapping[str, Condition] = {
         code="HR460",
         what="Spark has no function '{routineName}'",
         fix="{near}",
-        more={"near": lambda values, _: function(values.get("routineName", ""))},
+        more={"near": lambda values, _: wrong_words.function(values.get("routineName", ""))},
     ),
     "UNRESOLVABLE_TABLE_VALUED_FUNCTION": Condition(
         code="HR460",
@@ -177,7 +169,7 @@ CONDITIONS: Mapping[str, Condition] = {
         code="HR460",
         what="the function {functionName} takes {expectedNum} arguments, and is given {actualNum}",
         fix="{signature}",
-        more={"signature": lambda values, _: argument_of(values.get("functionName", ""))},
+        more={"signature": lambda values, _: wrong_words.argument_of(values.get("functionName", ""))},
     ),
     "INVALID_WITHIN_GROUP_EXPRESSION": Condition(
         code="HR460", fix="write {funcName}(0.5) WITHIN GROUP (ORDER BY x); percentile_approx(x, 0.5) takes it plainly"
@@ -252,7 +244,7 @@ CONDITIONS: Mapping[str, Condition] = {
         code="HR220",
         what="there is no join '{typ}'",
         fix="{near}",
-        more={"near": lambda values, _: join_type(values.get("typ", ""), values.get("supported", ""))},
+        more={"near": lambda values, _: wrong_words.join_type(values.get("typ", ""), values.get("supported", ""))},
     ),
     "INVALID_SUBQUERY_EXPRESSION.STREAMING_QUERY": Condition(
         code="HR220",
@@ -282,7 +274,7 @@ CONDITIONS: Mapping[str, Condition] = {
         code="HR218",
         what="'{typeName}' is not a type of Spark",
         fix="{near}",
-        more={"near": lambda values, _: type_name(values.get("typeName", ""))},
+        more={"near": lambda values, _: wrong_words.type_name(values.get("typeName", ""))},
     ),
     "INCOMPLETE_TYPE_DEFINITION": Condition(
         code="HR218", fix="say what is inside: ARRAY<STRING>, MAP<STRING, INT> or STRUCT<a: INT>"
@@ -315,7 +307,7 @@ CONDITIONS: Mapping[str, Condition] = {
         code="HR218",
         what="in {sqlExpr} the {paramIndex} argument is {inputType}, and {requiredType} is needed",
         fix="{cast}",
-        more={"cast": lambda values, _: argument_type(values)},
+        more={"cast": lambda values, _: wrong_words.argument_type(values)},
     ),
     "DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES": Condition(
         code="HR218",

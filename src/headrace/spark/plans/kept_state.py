@@ -12,19 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.spark.jvm.gateway import jvm_of
-from headrace.spark.plans.analysed import (
-    PROCESSOR,
-    SESSION_KEY,
-    WATERMARK_KEY,
-    analysed_plan,
-    has_event_time,
-    identity,
-    joins_streams,
-    marked,
-    name_of,
-    nodes,
-    sequence,
-)
+from headrace.spark.plans import analysed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +56,7 @@ class KeptState:
 
 def kept_states(frame: DataFrame) -> tuple[KeptState, ...]:
     """The stateful operators of the analysed plan of `frame`, in the order in which rows come to them."""
-    plan = analysed_plan(frame)
+    plan = analysed.analysed_plan(frame)
     return tuple(_states(plan, dict(_windows(frame.sparkSession, plan)), count()))
 
 
@@ -76,8 +64,8 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
     if not node.isStreaming():
         return
     # Counted on the way down, as `operations` counts them.
-    number = next(joins) if joins_streams(node) else None
-    below = [each for child in sequence(node.children()) for each in _states(child, lengths, joins)]
+    number = next(joins) if analysed.joins_streams(node) else None
+    below = [each for child in analysed.sequence(node.children()) for each in _states(child, lengths, joins)]
     yield from below
     kind, behind = str(node.nodeName()), bool(below)
     if number is not None:
@@ -85,14 +73,14 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
     elif kind == "Aggregate":
         yield _aggregation(node, lengths, behind)
     elif kind in ("Deduplicate", "Distinct"):
-        keys = list(sequence(node.keys() if kind == "Deduplicate" else node.output()))
+        keys = list(analysed.sequence(node.keys() if kind == "Deduplicate" else node.output()))
         yield _keyed("deduplication", keys, lengths, behind)
     elif kind == "DeduplicateWithinWatermark":
-        times = marked(sequence(node.child().output()))
+        times = analysed.marked(analysed.sequence(node.child().output()))
         yield KeptState(
             kind="deduplication within the watermark",
-            by=tuple(map(name_of, sequence(node.keys()))),
-            event_time=name_of(times[0]) if times else None,
+            by=tuple(map(analysed.name_of, analysed.sequence(node.keys()))),
+            event_time=analysed.name_of(times[0]) if times else None,
             delay=_delay(times[0]) if times else None,
             behind=behind,
         )
@@ -101,18 +89,21 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
 
 
 def _aggregation(node: Any, lengths: dict[int, int], behind: bool) -> KeptState:
-    keys = list(sequence(node.groupingExpressions()))
-    session = any(_has(key, SESSION_KEY) for key in keys)
+    keys = list(analysed.sequence(node.groupingExpressions()))
+    session = any(_has(key, analysed.SESSION_KEY) for key in keys)
     return _keyed("session windows" if session else "aggregation", keys, lengths, behind)
 
 
 def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
-    time = next((key for key in keys if has_event_time(key)), None)
-    window = next((lengths[identity(key)] for key in keys if _is_attribute(key) and identity(key) in lengths), None)
+    time = next((key for key in keys if analysed.has_event_time(key)), None)
+    window = next(
+        (lengths[analysed.identity(key)] for key in keys if _is_attribute(key) and analysed.identity(key) in lengths),
+        None,
+    )
     return KeptState(
         kind=kind,
-        by=tuple(map(name_of, keys)),
-        event_time=None if time is None else name_of(time),
+        by=tuple(map(analysed.name_of, keys)),
+        event_time=None if time is None else analysed.name_of(time),
         delay=None if time is None else _delay(time),
         window=window,
         behind=behind,
@@ -120,17 +111,21 @@ def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bo
 
 
 def _arbitrary(node: Any, kind: str, behind: bool) -> KeptState:
-    processor = kind == PROCESSOR
+    processor = kind == analysed.PROCESSOR
     timeout = str(node.timeMode() if processor or "TransformWithState" in kind else node.timeout())
     source = node.left() if processor else node.children().head()
-    times = marked(sequence(source.output()))
+    times = analysed.marked(analysed.sequence(source.output()))
     # Of a JVM object each name seems to be a method; a processor in Python knows only how many columns it groups by.
-    columns = list(sequence(source.output()))
-    grouped = columns[: int(node.groupingAttributesLen())] if processor else list(sequence(node.groupingAttributes()))
+    columns = list(analysed.sequence(source.output()))
+    grouped = (
+        columns[: int(node.groupingAttributesLen())]
+        if processor
+        else list(analysed.sequence(node.groupingAttributes()))
+    )
     return KeptState(
         kind="arbitrary state",
-        by=tuple(map(name_of, grouped)),
-        event_time=name_of(times[0]) if times else None,
+        by=tuple(map(analysed.name_of, grouped)),
+        event_time=analysed.name_of(times[0]) if times else None,
         delay=_delay(times[0]) if times else None,
         timeout=_TIMEOUTS.get(timeout, "none"),
         behind=behind,
@@ -144,7 +139,7 @@ def _join_keys(join: Any) -> Iterator[str]:
         if part.nodeName() == "EqualTo":
             sides = [each for each in (part.left(), part.right()) if _is_attribute(each)]
             if len(sides) == 2:
-                one, other = map(name_of, sides)
+                one, other = map(analysed.name_of, sides)
                 yield one if one == other else f"{one} = {other}"
 
 
@@ -158,22 +153,22 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
 
 def _windows(spark: SparkSession, plan: Any) -> Iterator[tuple[int, int]]:
     """The length of each window of time, or the gap of each session window, by the identity of its column."""
-    for node in nodes(plan):
+    for node in analysed.nodes(plan):
         kind = str(node.nodeName())
         if kind == "Project":
-            for each in sequence(node.projectList()):
+            for each in analysed.sequence(node.projectList()):
                 if each.nodeName() == "Alias" and each.child().nodeName() == "CreateNamedStruct":
                     yield from _window(spark, each.toAttribute(), each.child())
         elif kind == "Expand":
             first = node.projections().apply(0)
-            for attribute, value in zip(sequence(node.output()), sequence(first), strict=True):
+            for attribute, value in zip(analysed.sequence(node.output()), analysed.sequence(first), strict=True):
                 if value.nodeName() == "CreateNamedStruct":
                     yield from _window(spark, attribute, value)
 
 
 def _window(spark: SparkSession, attribute: Any, struct: Any) -> Iterator[tuple[int, int]]:
     """A window is the struct of its start, and its end, which is something plus its length."""
-    if not (_has(attribute, WINDOW_KEY) or _has(attribute, SESSION_KEY)):
+    if not (_has(attribute, WINDOW_KEY) or _has(attribute, analysed.SESSION_KEY)):
         return
     end = struct.children().apply(3)
     while end.nodeName() not in ("Add", "TimestampAddInterval", "TimeAdd") and end.children().size() == 1:
@@ -182,12 +177,12 @@ def _window(spark: SparkSession, attribute: Any, struct: Any) -> Iterator[tuple[
         return
     length = end.right().eval(None)
     if isinstance(length, int):
-        yield identity(attribute), length // 1000
+        yield analysed.identity(attribute), length // 1000
     else:
         jvm = jvm_of(spark)
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
         intervals = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
-        yield identity(attribute), int(intervals.getDuration(length, unit, _DAYS_OF_A_MONTH))
+        yield analysed.identity(attribute), int(intervals.getDuration(length, unit, _DAYS_OF_A_MONTH))
 
 
 def _has(key: Any, marker: str) -> bool:
@@ -199,7 +194,7 @@ def _is_attribute(key: Any) -> bool:
 
 
 def _delay(attribute: Any) -> int:
-    return int(attribute.metadata().getLong(WATERMARK_KEY))
+    return int(attribute.metadata().getLong(analysed.WATERMARK_KEY))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,21 +210,23 @@ def stateful_inputs(optimised: Any, *, complete: bool) -> Iterator[StatefulInput
 
     complete: the query's mode is complete, in which an aggregation keeps every group and Spark looks for no column.
     """
-    for node in nodes(optimised):
+    for node in analysed.nodes(optimised):
         if node.isStreaming():
             for columns in _read(node, complete=complete):
-                names = {identity(column): str(column.name()) for column in columns}
+                names = {analysed.identity(column): str(column.name()) for column in columns}
                 yield StatefulInput(
-                    operator="a join of two streams" if joins_streams(node) else str(node.nodeName()),
+                    operator="a join of two streams" if analysed.joins_streams(node) else str(node.nodeName()),
                     columns=tuple(names.values()),
                 )
 
 
 def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
     kind = str(node.nodeName())
-    if joins_streams(node):
-        yield from (marked(sequence(side.output())) for side in (node.left(), node.right()))
+    if analysed.joins_streams(node):
+        yield from (analysed.marked(analysed.sequence(side.output())) for side in (node.left(), node.right()))
     elif kind == "Aggregate" and not complete:
-        yield marked(each for each in sequence(node.groupingExpressions()) if each.nodeName() == "AttributeReference")
+        yield analysed.marked(
+            each for each in analysed.sequence(node.groupingExpressions()) if each.nodeName() == "AttributeReference"
+        )
     elif any(each in kind for each in _WHOLE_ROWS):
-        yield marked(sequence(node.children().head().output()))
+        yield analysed.marked(analysed.sequence(node.children().head().output()))

@@ -11,21 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.spark.jvm.gateway import jvm_of
-from headrace.spark.plans.analysed import (
-    SESSION_KEY,
-    WATERMARK_KEY,
-    analysed_plan,
-    has_event_time,
-    identity,
-    joins_streams,
-    keeps_whole_rows,
-    marked,
-    name_of,
-    nodes,
-    sequence,
-    source_names,
-    timestamps,
-)
+from headrace.spark.plans import analysed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,12 +58,12 @@ class Aggregation:
 
 def aggregations(frame: DataFrame) -> tuple[Aggregation, ...]:
     """Every aggregation over a stream in the analysed plan of `frame`, from the result downwards."""
-    return tuple(_aggregations(analysed_plan(frame), ()))
+    return tuple(_aggregations(analysed.analysed_plan(frame), ()))
 
 
 def grouped_functions(frame: DataFrame) -> tuple[str, ...]:
     """The methods by which a Python function is given whole groups of a stream, without a state."""
-    return tuple(_grouped_functions(analysed_plan(frame)))
+    return tuple(_grouped_functions(analysed.analysed_plan(frame)))
 
 
 def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
@@ -87,19 +73,21 @@ def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
     if kind == "EventTimeWatermark":
         later = (*later, str(node.eventTime().name()))
     elif kind == "Aggregate":
-        keys = list(sequence(node.groupingExpressions()))
-        bounded = any(map(has_event_time, keys))
+        keys = list(analysed.sequence(node.groupingExpressions()))
+        bounded = any(map(analysed.has_event_time, keys))
         yield Aggregation(
-            by=tuple(name_of(key.child() if key.nodeName() == "Alias" else key) for key in keys),
+            by=tuple(analysed.name_of(key.child() if key.nodeName() == "Alias" else key) for key in keys),
             times=() if bounded else tuple(dict.fromkeys(_times(keys, dict(_origins(node.child()))))),
-            given=() if bounded else timestamps(sequence(node.child().output())),
+            given=() if bounded else analysed.timestamps(analysed.sequence(node.child().output())),
             watermarks=tuple(dict.fromkeys(_watermarks(node.child()))),
             later=later,
             bounded=bounded,
             sessions_alone=bool(keys) and all(map(_is_session, keys)),
-            python=tuple(name for expression in sequence(node.aggregateExpressions()) for name in _python(expression)),
+            python=tuple(
+                name for expression in analysed.sequence(node.aggregateExpressions()) for name in _python(expression)
+            ),
         )
-    for child in sequence(node.children()):
+    for child in analysed.sequence(node.children()):
         yield from _aggregations(child, later)
 
 
@@ -108,7 +96,7 @@ def _grouped_functions(node: Any) -> Iterator[str]:
         return
     if (method := _GROUPED_FUNCTIONS.get(node.nodeName())) is not None:
         yield method
-    for child in sequence(node.children()):
+    for child in analysed.sequence(node.children()):
         yield from _grouped_functions(child)
 
 
@@ -117,23 +105,23 @@ def _watermarks(node: Any) -> Iterator[str]:
     if node.nodeName() == "EventTimeWatermark":
         yield str(node.eventTime().name())
         return
-    for child in sequence(node.children()):
+    for child in analysed.sequence(node.children()):
         yield from _watermarks(child)
 
 
 def _origins(node: Any) -> Iterator[tuple[int, Any]]:
     """What each computed column below is computed from, by the column's id."""
-    for expression in sequence(node.expressions()):
+    for expression in analysed.sequence(node.expressions()):
         if expression.nodeName() == "Alias":
-            yield identity(expression), expression.child()
-    for child in sequence(node.children()):
+            yield analysed.identity(expression), expression.child()
+    for child in analysed.sequence(node.children()):
         yield from _origins(child)
 
 
 def _times(expressions: list[Any], origins: Mapping[int, Any]) -> Iterator[str]:
     for expression in expressions:
-        for attribute in sequence(expression.references().toSeq()):
-            origin = origins.get(identity(attribute))
+        for attribute in analysed.sequence(expression.references().toSeq()):
+            origin = origins.get(analysed.identity(attribute))
             made_of = [] if origin is None else list(_times([origin], origins))
             if made_of:
                 yield from made_of
@@ -143,13 +131,13 @@ def _times(expressions: list[Any], origins: Mapping[int, Any]) -> Iterator[str]:
 
 
 def _is_session(key: Any) -> bool:
-    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(SESSION_KEY))
+    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(analysed.SESSION_KEY))
 
 
 def _python(expression: Any) -> Iterator[str]:
     if expression.getClass().getSimpleName() == "PythonUDAF":
         yield str(expression.name())
-    for child in sequence(expression.children()):
+    for child in analysed.sequence(expression.children()):
         yield from _python(child)
 
 
@@ -191,21 +179,23 @@ def stream_joins(spark: SparkSession, optimised: Any) -> tuple[StreamJoin, ...]:
 
     The analysed plan would not do: Spark makes a WHERE part of a join's condition before it looks for bounds there.
     """
-    return tuple(_stream_join(jvm_of(spark), node) for node in nodes(optimised) if joins_streams(node))
+    return tuple(
+        _stream_join(jvm_of(spark), node) for node in analysed.nodes(optimised) if analysed.joins_streams(node)
+    )
 
 
 def _stream_join(jvm: Any, join: Any) -> StreamJoin:
     kind = str(join.joinType().sql()).lower()
     sides = (join.left(), join.right())
     by_key = bool(jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join))
-    event_times = [marked(sequence(side.output())) for side in sides]
+    event_times = [analysed.marked(analysed.sequence(side.output())) for side in sides]
     keys = _marked_keys(jvm, join) if by_key else (True, True)
     left, right = (
         JoinSide(
-            sources=source_names(side),
+            sources=analysed.source_names(side),
             delay=max(_delays(side), default=None),
             behind=0 if by_key else _behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
-            direct=not any(_holds_back(node) for node in nodes(side)),
+            direct=not any(_holds_back(node) for node in analysed.nodes(side)),
             placed=keys[index] if by_key else _is_bounded_by(jvm, join, event_times[index], side, other),
         )
         for index, (side, other) in enumerate((sides, sides[::-1]))
@@ -227,8 +217,8 @@ def _marked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
     """
     found = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join).get()
     pairs = [
-        (has_event_time(left), has_event_time(right))
-        for left, right in zip(sequence(found._2()), sequence(found._3()), strict=True)
+        (analysed.has_event_time(left), analysed.has_event_time(right))
+        for left, right in zip(analysed.sequence(found._2()), analysed.sequence(found._3()), strict=True)
     ]
     return next((pair for pair in pairs if pair[0]), next(pair for pair in pairs if any(pair)))
 
@@ -255,14 +245,19 @@ def _behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
 
 def _delays(side: Any) -> list[int]:
     found = []
-    for node in nodes(side):
+    for node in analysed.nodes(side):
         if node.nodeName() == "EventTimeWatermark":
-            found += [int(attribute.metadata().getLong(WATERMARK_KEY)) for attribute in marked(sequence(node.output()))]
+            found += [
+                int(attribute.metadata().getLong(analysed.WATERMARK_KEY))
+                for attribute in analysed.marked(analysed.sequence(node.output()))
+            ]
     return found
 
 
 def _holds_back(node: Any) -> bool:
-    return bool(node.isStreaming()) and (joins_streams(node) or any(each in str(node.nodeName()) for each in _STATEFUL))
+    return bool(node.isStreaming()) and (
+        analysed.joins_streams(node) or any(each in str(node.nodeName()) for each in _STATEFUL)
+    )
 
 
 def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Exception | None:
@@ -272,7 +267,7 @@ def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Excepti
     checker = sql.catalyst.analysis.UnsupportedOperationChecker
     check = checker.checkForContinuous if continuous else checker.checkForStreaming
     try:
-        check(analysed_plan(frame), output_mode)
+        check(analysed.analysed_plan(frame), output_mode)
     except Exception as error:
         return error
     return None
@@ -280,7 +275,7 @@ def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Excepti
 
 def stream_operations(frame: DataFrame) -> tuple[Operation, ...]:
     """Which of them the analysed plan of `frame` has on streams, from the result downwards, each kind once."""
-    found = (_operation(node) for node in nodes(analysed_plan(frame)) if node.isStreaming())
+    found = (_operation(node) for node in analysed.nodes(analysed.analysed_plan(frame)) if node.isStreaming())
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
@@ -288,13 +283,13 @@ def _operation(node: Any) -> Operation | None:
     kind = str(node.nodeName())
     if kind == "GlobalLimit":
         return "limit of sorted rows" if _sorted(node) else "limit"
-    if kind == "Aggregate" and any(_GROUPING_ID in str(each) for each in sequence(node.groupingExpressions())):
+    if kind == "Aggregate" and any(_GROUPING_ID in str(each) for each in analysed.sequence(node.groupingExpressions())):
         return "grouping sets"
     if kind == "Distinct" or kind.startswith(("Except", "Intersect")):
         return "set of rows"
-    if kind == "Deduplicate" and keeps_whole_rows(node):
+    if kind == "Deduplicate" and analysed.keeps_whole_rows(node):
         return "deduplication by all columns"
-    return "join of streams" if joins_streams(node) else None
+    return "join of streams" if analysed.joins_streams(node) else None
 
 
 def _sorted(limit: Any) -> bool:

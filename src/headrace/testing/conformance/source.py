@@ -10,22 +10,13 @@ import pytest
 
 from headrace.contract import Source, SourcePrefix, bad_rows_metric
 from headrace.errors import SourceError
-from headrace.testing.conformance.triggers import (
-    NAME,
-    STEPS,
-    Rows,
-    SourceTriggers,
-    drain,
-    drain_live,
-    forget_commit,
-    prefix_of,
-)
+from headrace.testing.conformance import triggers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SourceConformance(SourceTriggers):
+class SourceConformance(triggers.SourceTriggers):
     """What every source must hold."""
 
     def spoil(self, home: Path) -> None:
@@ -47,17 +38,17 @@ class SourceConformance(SourceTriggers):
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
-        first: Rows = {}
+        first: triggers.Rows = {}
         if source.facts.ephemeral:
-            first = drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
+            first = triggers.drain_live(source.stream(spark, triggers.NAME), checkpoint, lambda: self.feed(home, 0))
         for steps in () if source.facts.ephemeral else self.fed_together(source, 2):
             for step in steps:
                 self.feed(home, step)
-            first |= drain(source.stream(spark, NAME), checkpoint)[0]
-        last = forget_commit(checkpoint)
+            first |= triggers.drain(source.stream(spark, triggers.NAME), checkpoint)[0]
+        last = triggers.forget_commit(checkpoint)
         if not source.facts.ephemeral:
             self.feed(home, 2)
-        again = drain(source.stream(spark, NAME), checkpoint)[0]
+        again = triggers.drain(source.stream(spark, triggers.NAME), checkpoint)[0]
         assert first[last]
         assert (again[last] == first[last]) is source.facts.replayable
 
@@ -66,21 +57,21 @@ class SourceConformance(SourceTriggers):
     ) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
         if source.facts.ephemeral:
-            drain_live(source.stream(spark, NAME), checkpoint, lambda: self.feed(home, 0))
+            triggers.drain_live(source.stream(spark, triggers.NAME), checkpoint, lambda: self.feed(home, 0))
             with pytest.raises(SourceError):
-                source.read(spark, prefix_of(checkpoint)).collect()
+                source.read(spark, triggers.prefix_of(checkpoint)).collect()
             return
         streamed: list[tuple[Any, ...]] = []
-        for steps in self.fed_together(source, STEPS):
+        for steps in self.fed_together(source, triggers.STEPS):
             for step in steps:
                 self.feed(home, step)
-            frame = source.stream(spark, NAME)
-            streamed += [(*row, batch) for batch, rows in drain(frame, checkpoint)[0].items() for row in rows]
+            frame = source.stream(spark, triggers.NAME)
+            streamed += [(*row, batch) for batch, rows in triggers.drain(frame, checkpoint)[0].items() for row in rows]
         if not source.readable_as_batch:
             with pytest.raises(SourceError):
-                source.read(spark, prefix_of(checkpoint)).collect()
+                source.read(spark, triggers.prefix_of(checkpoint)).collect()
             return
-        prefix = prefix_of(checkpoint)
+        prefix = triggers.prefix_of(checkpoint)
         assert source.read(spark, prefix).schema == frame.schema
         read = source.read(spark, prefix, batch_column="batch")
         assert read.columns == [*frame.columns, "batch"]
@@ -91,19 +82,19 @@ class SourceConformance(SourceTriggers):
         source = self.make(home)
         empty = source.read(spark, SourcePrefix(batches=()), batch_column="batch")
         assert empty.collect() == []
-        assert empty.columns == [*source.stream(spark, NAME).columns, "batch"]
+        assert empty.columns == [*source.stream(spark, triggers.NAME).columns, "batch"]
 
     def test_a_batch_is_no_larger_than_the_limit(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         source, checkpoint = self.make(home), tmp_path / "checkpoint"
         if source.facts.ephemeral:
             assert not source.facts.rate_limited
-            assert list(drain(source.stream(spark, NAME), checkpoint)[0].values()) in ([], [[]])
+            assert list(triggers.drain(source.stream(spark, triggers.NAME), checkpoint)[0].values()) in ([], [[]])
             return
         self.feed(home, 0)
-        one_step = sum(map(len, drain(source.stream(spark, NAME), checkpoint)[0].values()))
-        for step in range(1, STEPS):
+        one_step = sum(map(len, triggers.drain(source.stream(spark, triggers.NAME), checkpoint)[0].values()))
+        for step in range(1, triggers.STEPS):
             self.feed(home, step)
-        rows = drain(source.stream(spark, NAME), checkpoint)[0]
+        rows = triggers.drain(source.stream(spark, triggers.NAME), checkpoint)[0]
         assert (max(map(len, rows.values())) <= one_step) is source.facts.rate_limited
 
     def test_rows_that_do_not_fit_are_counted_and_listed(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
@@ -113,9 +104,9 @@ class SourceConformance(SourceTriggers):
             return
         self.feed(home, 0)
         self.spoil(home)
-        _, progress = drain(source.stream(spark, NAME), checkpoint)
-        counted = sum(batch.observedMetrics[bad_rows_metric(NAME)]["rows"] for batch in progress)
-        listed = source.rejected_rows(spark, prefix_of(checkpoint))
+        _, progress = triggers.drain(source.stream(spark, triggers.NAME), checkpoint)
+        counted = sum(batch.observedMetrics[bad_rows_metric(triggers.NAME)]["rows"] for batch in progress)
+        listed = source.rejected_rows(spark, triggers.prefix_of(checkpoint))
         assert listed is not None
         assert listed.columns == ["file", "record", "batch"]
         assert counted == listed.count() == 1
