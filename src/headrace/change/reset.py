@@ -18,6 +18,7 @@ from headrace.contract import Held
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
 from headrace.queries import changes
+from headrace.queries.changes import Choice
 from headrace.queries.layout import QueryLayout, generations_set_aside
 from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import pending
@@ -41,7 +42,7 @@ class ResetPlan(PlainData):
 
     query: str
     generation: int
-    result: changes.Choice
+    result: Choice
     stored: tuple[Held, ...]
     held: tuple[Held, ...]
     notes: tuple[str, ...]
@@ -69,7 +70,7 @@ class Reset(Change[ResetPlan, ResetResult]):
     name, _done = "reset", "reset"
 
     def __init__(
-        self, project: Project, query: str, *, result: changes.Choice | None = None, spark: SparkSession | None = None
+        self, project: Project, query: str, *, result: Choice | None = None, spark: SparkSession | None = None
     ) -> None:
         super().__init__(project, query, spark=spark)
         self.result = result
@@ -137,7 +138,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             continues=continues,
         )
 
-    def _is_done(self, result: changes.Choice) -> bool:
+    def _is_done(self, result: Choice) -> bool:
         """Whether the same reset was the last thing that was done to the query: the rows that stay are held still."""
         before = changes.newest_set_aside(self.live)
         record = None if before is None else changes.ResetRecord.of(before)
@@ -244,7 +245,7 @@ class Reset(Change[ResetPlan, ResetResult]):
 
     # ---------------------------------------------------------------------------------------------- what is told
 
-    def _require_possible(self, result: changes.Choice) -> None:
+    def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
         if (former := pending(self.project, self.query)) is not None:
             why = f"what ran as '{former.former}' is to be taken over under this name, which the next start does"
@@ -268,7 +269,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             why = f"what the sink '{self.query.sink_kind}' was given cannot be taken back"
             raise self._refused(why, f"{self._command('--keep-result')}: {kept.why}")
 
-    def _notes(self, result: changes.Choice, former: str | None) -> Iterator[str]:
+    def _notes(self, result: Choice, former: str | None) -> Iterator[str]:
         if former is not None:
             yield f"its batches were written to {former}, which is not its sink any more and stays as it is"
         elif result == "keep":
