@@ -36,10 +36,10 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 76_950, 64_500),
+    Bar("lines", 76_350, 64_500),
     Bar("modules", 393, 430),
     Bar("median lines of a module", 189, 130, most=False),
-    Bar("lines of imports, %", 7.7, 7.5),
+    Bar("lines of imports, %", 7.6, 7.5),
     Bar("codes of findings", 275, 300),
     Bar("members of Sink", 15, 15),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
