@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli.view import view_for
-from headrace.cli.view.formatting import duration, left, number, sentence, size_of
+from headrace.cli.view.formatting import duration, lag_left, number, sentence, size_of
 from headrace.cli.view.lines import JsonLines, Lines
 from headrace.cli.view.live import Bars, LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
@@ -90,10 +90,13 @@ def rendered(thing: Any, width: int = 160) -> str:
         (duration(180), "180 ms"),
         (duration(2500), "2.5 s"),
         (duration(200_000), "3 min 20 s"),
-        (left(Lag(count=1, unit="files")), "1 file"),
-        (left(Lag(count=1, unit="files", at_ms=1_767_268_800_000)), "1 file as of 2026-01-01 12:00:00"),
-        (left(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
-        (left(Lag(count=0, unit="files", left_out=3, changed=1)), "0 files, 2 left out, 1 changed after being read"),
+        (lag_left(Lag(count=1, unit="files")), "1 file"),
+        (lag_left(Lag(count=1, unit="files", at_ms=1_767_268_800_000)), "1 file as of 2026-01-01 12:00:00"),
+        (lag_left(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
+        (
+            lag_left(Lag(count=0, unit="files", left_out=3, changed=1)),
+            "0 files, 2 left out, 1 changed after being read",
+        ),
         (size_of(999), "999 B"),
     ],
 )

@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import counted, say_finding, say_json
-from headrace.cli.view.formatting import NOTHING, instant, left, number, size_of
+from headrace.cli.view.formatting import NOTHING, instant, lag_left, number, size_of
 
 if TYPE_CHECKING:
     from headrace.queries.inspect_checkpoint import CheckpointFacts, Range
@@ -185,7 +185,7 @@ def offset_lines(found: BatchOffsets) -> Iterator[str]:
         yield f"    before  {source.start or 'nothing'}"
         yield f"    after   {source.end or 'nothing'}"
         yield from (f"    {line}" for line in _shares(source))
-        yield f"    lag     {left(source.lag)}"
+        yield f"    lag     {lag_left(source.lag)}"
 
 
 def _shares(source: SourceOffsets) -> Iterator[str]:

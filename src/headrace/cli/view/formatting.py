@@ -63,7 +63,7 @@ def rows_in(rows: int, quarantined: int) -> str:
     return f"{rows:,} ({quarantined:,} quarantined)" if quarantined else f"{rows:,}"
 
 
-def left(lag: Lag | None) -> str:
+def lag_left(lag: Lag | None) -> str:
     """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`, `3 files as of 2026-01-01 02:03:04`."""
     if lag is None:
         return NOTHING
@@ -78,8 +78,8 @@ def left(lag: Lag | None) -> str:
 def lags_left(status: QueryStatus) -> str:
     """What the sources of a query hold: their sum, or each by itself where they count different things."""
     if status.backlog is None and status.lags and None not in status.lags.values():
-        return ", ".join(map(left, status.lags.values()))
-    return UNKNOWN if status.backlog is None else left(status.backlog)
+        return ", ".join(map(lag_left, status.lags.values()))
+    return UNKNOWN if status.backlog is None else lag_left(status.backlog)
 
 
 def state_rows(known: BatchRecord | QueryStatus | None) -> str:
@@ -119,5 +119,5 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
         held = record.state_rows
         parts.append(f"state {UNKNOWN} rows" if held is None else f"state {counted(held, 'row')}")
     if record.backlog is not None:
-        parts.append(f"lag {left(record.backlog)}")
+        parts.append(f"lag {lag_left(record.backlog)}")
     return f"{record.query} {which}: {', '.join(parts)}"

@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from headrace.cli.output import counted
-from headrace.cli.view.formatting import duration, inside, left, rate
+from headrace.cli.view.formatting import duration, inside, lag_left, rate
 from headrace.cli.view.lines import FINISHING, STOPPING, RunView
 from headrace.cli.view.tables import Row, live_table
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
@@ -168,7 +168,7 @@ class Bars(_OnTerminal):
         super().started(start)
         query = self._project.queries[start.query]
         waiting = lag(self._project, query, layout_of(self._project, query))
-        self._done[start.query] = f"{left(waiting)} to take" if waiting else "running"
+        self._done[start.query] = f"{lag_left(waiting)} to take" if waiting else "running"
         task = self._task(start.query)
         self._progress.start_task(task)
         self._progress.update(task, total=waiting.count if waiting else None, figures=self._done[start.query])
@@ -191,7 +191,7 @@ class Bars(_OnTerminal):
         ]
         if total is not None and record.backlog is not None:
             self._progress.update(task, completed=max(0.0, total - record.backlog.count))
-            figures.append(f"{left(record.backlog)} left")
+            figures.append(f"{lag_left(record.backlog)} left")
         self._done[record.query] = ", ".join(figures)
         self._progress.update(task, figures=self._done[record.query])
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace.cli.output import say_json, table_of
 from headrace.cli.view.fitting import STYLES
-from headrace.cli.view.formatting import batch_rate, duration, instant, left, number, sentence, state_rows
+from headrace.cli.view.formatting import batch_rate, duration, instant, lag_left, number, sentence, state_rows
 from headrace.demo.flow import Tally
 
 
@@ -138,7 +138,7 @@ def panel(tally: Tally) -> Panel:
         ("batch time", duration(last.duration_ms if last else None)),
         ("watermark", instant(last.watermark if last else None)),
         ("state rows", state_rows(last)),
-        ("lag", left(last.backlog if last else None)),
+        ("lag", lag_left(last.backlog if last else None)),
     ]
     for at in range(0, len(figures), 2):
         pairs = figures[at : at + 2]

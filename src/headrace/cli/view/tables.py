@@ -56,7 +56,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             formatting.duration(last.duration_ms if last else None),
             formatting.instant(last.watermark if last else None),
             formatting.state_rows(last),
-            formatting.left(last.backlog if last else None),
+            formatting.lag_left(last.backlog if last else None),
             level=row.now.level if row.now else "idle",
             besides=(row.now.trouble if row.now else "")
             or (f"running batch: {formatting.inside(row.work)}" if row.work else ""),
