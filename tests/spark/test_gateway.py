@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
+import socket
 import stat
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from py4j.java_gateway import CallbackServer, CallbackServerParameters
 
-from headrace.spark.jvm.gateway import _command, _signals_held, secret
+from headrace.spark.jvm.gateway import _command, _signals_held, gateway_with_callbacks, secret
 
 pytestmark = pytest.mark.plain
 
@@ -56,3 +61,23 @@ def test_a_signal_in_the_start_of_a_process_waits_for_its_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         start()
     assert done == ["started"]
+
+
+def test_python_can_be_called_before_the_server_thread_has_come_to_listen() -> None:
+    may_listen = threading.Event()
+
+    class Late(CallbackServer):  # type: ignore[misc]
+        def run(self) -> None:
+            may_listen.wait()
+            super().run()
+
+    server = Late({}, None, callback_server_parameters=CallbackServerParameters(port=0, daemonize=True))
+    server.start()
+    gateway: Any = SimpleNamespace(_callback_server=server, get_callback_server=lambda: server)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+    try:
+        assert gateway_with_callbacks(cast("Any", spark)) is gateway
+        socket.create_connection((server.get_listening_address(), server.get_listening_port()), timeout=10).close()
+    finally:
+        may_listen.set()
+        server.shutdown()

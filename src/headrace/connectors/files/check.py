@@ -22,7 +22,7 @@ from headrace.connectors.files.columns import FileColumns, incompatibilities, pl
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError
 from headrace.errors import SourceError
-from headrace.spark.jvm.gateway import gateway_of, java_session
+from headrace.spark.jvm.gateway import gateway_with_callbacks, java_session
 from headrace.storage.location import place
 from headrace.storage.private import writing_to
 
@@ -41,12 +41,9 @@ _STATUS = re.compile(
 
 def look_at_batches(spark: SparkSession) -> None:
     """Have the batches of streams that start in this session from now on looked at; a second call changes nothing."""
-    from pyspark.java_gateway import ensure_callback_server_started
-
-    gateway, extensions = gateway_of(spark), java_session(spark).extensions()
+    gateway, extensions = gateway_with_callbacks(spark), java_session(spark).extensions()
     if any(known is gateway and looked_at.equals(extensions) for known, looked_at in _looked_at):
         return
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     extensions.injectCheckRule(_ForSession(_Check(gateway.jvm)))
     _looked_at[:] = [(known, each) for known, each in _looked_at if known is gateway]
     _looked_at.append((gateway, extensions))

@@ -31,6 +31,8 @@ REDACTION = r"(?i)secret|password|token|access[.]?key"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _POLL_SECONDS = 0.05
 PROC = Path("/proc")
+# Two threads that ask at once would start two servers.
+_CALLBACKS = threading.Lock()
 
 
 # What PySpark keeps of the JVM under names that are not public; each is named here and nowhere else.
@@ -38,6 +40,21 @@ def gateway_of(spark: SparkSession) -> Any:
     """The gateway by which Python and the session's JVM call each other."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "a session of this process has a gateway"
+    return gateway
+
+
+def gateway_with_callbacks(spark: SparkSession) -> Any:
+    """The gateway, by which the JVM can call Python objects from now on.
+
+    py4j.java_gateway.CallbackServer binds its port at once, and its own thread listens on it later: a call that came
+    in between was refused.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway = gateway_of(spark)
+    with _CALLBACKS:
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        gateway.get_callback_server().server_socket.listen()
     return gateway
 
 

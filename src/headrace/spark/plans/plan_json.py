@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.spark.jvm.gateway import gateway_of, jvm_of
+from headrace.spark.jvm.gateway import gateway_with_callbacks, jvm_of
 from headrace.spark.plans.analysed import identity, nodes, sequence
 from headrace.spark.plans.plan_rewrite import frame_of, optimised
 from headrace.spark.plans.source_uses import stream_name
@@ -221,9 +221,7 @@ def _with_clock(spark: SparkSession, plan: Any) -> Any:
     patterns = jvm_of(spark).org.apache.spark.sql.catalyst.trees.TreePattern
     if not plan.containsPattern(patterns.CURRENT_LIKE()):
         return plan
-    from pyspark.java_gateway import ensure_callback_server_started
-
-    ensure_callback_server_started(gateway_of(spark))  # type: ignore[no-untyped-call]
+    gateway_with_callbacks(spark)
     return plan.transformAllExpressions(_Clock(jvm_of(spark)))
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.spark.jvm.gateway import gateway_of, java_context
+from headrace.spark.jvm.gateway import gateway_with_callbacks, java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,12 +56,10 @@ class Listener:
 
     def __init__(self, spark: SparkSession) -> None:
         from py4j.java_gateway import java_import
-        from pyspark.java_gateway import ensure_callback_server_started
 
         self.events: queue.SimpleQueue[ListenerEvent] = queue.SimpleQueue()
-        gateway = gateway_of(spark)
+        gateway = gateway_with_callbacks(spark)
         java_import(gateway.jvm, "org.apache.spark.sql.streaming.*")
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         self._manager = spark.streams._jsqm
         self._turns = Turns(spark)
         self._wrapped = gateway.jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self.events, self._turns))
