@@ -126,6 +126,28 @@ def test_renamed_queries_resume_and_are_verified(
     assert "sums" not in capsys.readouterr().out
 
 
+def test_a_query_that_planned_no_batch_is_renamed_too(spark: SparkSession, tmp_path: Path) -> None:
+    root = write_project(tmp_path / "p", OLD)
+    assert run(root, spark, OLD) == {}
+    owner = "SELECT DISTINCT query FROM _headrace_tables"
+    assert rows(root / "out.db", owner) == [("totals",)]
+    assert Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint).last_batch is None
+    # Twice: neither the first start nor the second finds anything to read.
+    for name in ("sums", "counts"):
+        body = NEW.replace("def sums", f"def {name}")
+        body = body.replace(
+            ', renamed_from="totals"',
+            ', renamed_from=["totals", "sums"]' if name == "counts" else ', renamed_from="totals"',
+        )
+        assert run(root, spark, body) == {}
+        assert rows(root / "out.db", owner) == [(name,)]
+    land(root, 0, [{"name": "a", "amount": 1}])
+    assert run(root, spark, body) == {}
+    assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 1)]
+    assert hr.verify(load(root, body), "counts", spark=spark).state == "equal"
+    assert not (root / ".headrace" / "queries" / "totals").exists()
+
+
 FED = """
 {landing} = hr.source.files("landing", format="json", max_files_per_trigger=1, schema="name STRING, amount INT",
     on_bad_row="quarantine"{from_events})

@@ -150,15 +150,16 @@ def latest_generation(storage: Path, query: str) -> int:
     """The newest generation of `query` that has a directory, the one that follows on a reset, or 1."""
     home = storage / "queries" / query
     following = [number + 1 for number in generations_set_aside(storage, query)]
-    return max([*_generations(home), *following], default=1)
+    return max([*generations(home), *following], default=1)
 
 
 def generations_set_aside(storage: Path, query: str) -> list[int]:
     """The generations of `query` that resets have moved out of the way, the oldest first."""
-    return sorted(_generations(storage / "queries" / query / "reset"))
+    return sorted(generations(storage / "queries" / query / "reset"))
 
 
-def _generations(home: Path) -> list[int]:
+def generations(home: Path) -> list[int]:
+    """The generations that have a directory in `home`."""
     return [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]
 
 

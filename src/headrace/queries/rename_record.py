@@ -13,7 +13,7 @@ from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckpointError, Finding
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, was_cut_off
-from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation
+from headrace.queries.layout import QueryLayout, generations, generations_set_aside, latest_generation
 from headrace.queries.location import table_before
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
@@ -60,6 +60,9 @@ def pending(project: Project, query: Query) -> Rename | None:
     open_ones = {name: record for name in query.renamed_from if (record := RenameRecord.of(QueryLayout(storage, name)))}
     left = {record.former for record in open_ones.values()}
     known = [name for name in query.renamed_from if name in open_ones or (has_run(storage, name) and name not in left)]
+    if not known and not has_run(storage, query.name):
+        # A start that planned no batch may have made the table its own.
+        known = [name for name in query.renamed_from if has_begun(storage, name) and name not in left]
     if not known:
         return None
     former = known[0]
@@ -92,14 +95,19 @@ def has_run(storage: Path, query: str) -> bool:
     return planned is not None or bool(generations_set_aside(storage, query))
 
 
+def has_begun(storage: Path, query: str) -> bool:
+    """Whether a start under this name has left a generation, also one that planned no batch."""
+    return bool(generations(storage / "queries" / query))
+
+
 def kept_in(project: Project, query: Query) -> QueryLayout:
     """Where the newest generation of `query` lies now: under its former name, until a start has taken it over."""
-    own, found = _layout(project.storage, query.name), pending(project, query)
-    if found is None or has_run(project.storage, query.name):
-        return own
-    inner = RenameRecord.of(QueryLayout(project.storage, found.former))
-    former = found.former if inner is None or has_run(project.storage, found.former) else inner.former
-    return _layout(project.storage, former)
+    storage, found = project.storage, pending(project, query)
+    if found is None or has_run(storage, query.name):
+        return _layout(storage, query.name)
+    inner = RenameRecord.of(QueryLayout(storage, found.former))
+    former = found.former if inner is None or has_run(storage, found.former) else inner.former
+    return _layout(storage, former if has_begun(storage, former) else query.name)
 
 
 def what_is_moved(project: Project, query: Query) -> Iterator[Finding]:

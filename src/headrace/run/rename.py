@@ -18,12 +18,20 @@ from headrace.queries import driver_lock
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout, generations_set_aside, history_file, latest_generation, layout_of
+from headrace.queries.layout import (
+    QueryLayout,
+    generations,
+    generations_set_aside,
+    history_file,
+    latest_generation,
+    layout_of,
+)
 from headrace.queries.location import Home, enter_sink, require_same_sink, table_before
 from headrace.queries.rename_record import (
     Rename,
     RenameRecord,
     enter_record,
+    has_begun,
     has_run,
     pending,
     pending_sources,
@@ -204,7 +212,7 @@ def _nothing_there(project: Project, query: Query) -> Iterator[Finding]:
 
 def _layout(storage: Path, query: Query, former: str) -> QueryLayout:
     """Where the life lies that is renamed."""
-    name = former if has_run(storage, former) else query.name
+    name = former if has_begun(storage, former) else query.name
     return QueryLayout(storage, name, latest_generation(storage, name))
 
 
@@ -221,12 +229,13 @@ def _rename_history(storage: Path, former: str, name: str) -> Iterator[Finding]:
 
 def _move_generations(old: Path, new: Path) -> None:
     """Move each generation's directory, in place of those that a start without a batch has left."""
-    moved = sorted(old.glob("g*")) if old.is_dir() else []
+    # The newest last: until it is moved, the life that is renamed is found under the former name.
+    moved = sorted(generations(old))
     for left in new.glob("g*") if moved else ():
         if Checkpoint(left / "checkpoint").last_batch is None:
             remove_tree(left)
-    for folder in moved:
-        move_directory(folder, new / folder.name)
+    for number in moved:
+        move_directory(old / f"g{number}", new / f"g{number}")
     sync(new)
 
 
