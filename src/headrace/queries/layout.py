@@ -6,6 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.model import Project, Query
+from headrace.storage.durable import names_in
+
+# Where a reset keeps the generations that it sets aside, in a query's directory.
+_RESET = "reset"
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class QueryLayout:
     @property
     def set_aside(self) -> QueryLayout:
         """The same generation once a reset has moved it out of the way."""
-        return replace(self, below="reset")
+        return replace(self, below=_RESET)
 
 
 def rebuild_storage(storage: Path, query: str) -> Path:
@@ -148,19 +152,28 @@ def history_file(storage: Path) -> Path:
 
 def latest_generation(storage: Path, query: str) -> int:
     """The newest generation of `query` that has a directory, the one that follows on a reset, or 1."""
-    home = storage / "queries" / query
-    following = [number + 1 for number in generations_set_aside(storage, query)]
-    return max([*generations(home), *following], default=1)
+    numbers, names = _generations(home := storage / "queries" / query)
+    following = [number + 1 for number in generations(home / _RESET)] if _RESET in names else []
+    return max([*numbers, *following], default=1)
 
 
 def generations_set_aside(storage: Path, query: str) -> list[int]:
     """The generations of `query` that resets have moved out of the way, the oldest first."""
-    return sorted(generations(storage / "queries" / query / "reset"))
+    return sorted(generations(storage / "queries" / query / _RESET))
 
 
 def generations(home: Path) -> list[int]:
     """The generations that have a directory in `home`."""
-    return [int(path.name[1:]) for path in home.glob("g*") if path.name[1:].isdigit()]
+    return _generations(home)[0]
+
+
+def _generations(home: Path) -> tuple[list[int], list[str]]:
+    """The generations in `home`, and the names of all that is there, by one question."""
+    try:
+        names = names_in(home)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # Whoever writes there says so.
+        return [], []
+    return [int(name[1:]) for name in names if name[:1] == "g" and name[1:].isdigit()], names
 
 
 def layout_of(project: Project, query: Query) -> QueryLayout:

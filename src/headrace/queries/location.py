@@ -20,7 +20,7 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Sink, SinkLocation
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
@@ -60,9 +60,8 @@ class Home:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def entered(project: Project, query: Query) -> Home:
+def entered(query: Query, layout: QueryLayout) -> Home:
     """The directories of `query`, made if need be; raises PlatformError where they cannot be written."""
-    layout = layout_of(project, query)
     if not query.sink.facts.durable:
         return Home(layout=layout, scratch=Path(tempfile.mkdtemp(prefix="headrace-")))
     _make_home(layout)

@@ -93,7 +93,7 @@ def _launched(request: Request) -> Running:
             continue
         made += [] if lost is None else [lost]
         if lost is None or not _ended_well(running):
-            notes = healed(request.query, layout_of(request.project, request.query), made)
+            notes = healed(request.query, running.layout, made)
             return replace(running, notes=(*notes, *running.notes))
 
 
@@ -147,8 +147,9 @@ def launch(request: Request) -> Running:
     """Check and start the query; if that fails, nothing was started."""
     request.begin("reading its checkpoint")
     # What is only looked at. Once the sink is opened an older driver may end its batch.
-    with remembering(layout_of(request.project, request.query).checkpoint):
-        home, plan = _looked_at(request)
+    layout = layout_of(request.project, request.query)
+    with remembering(layout.checkpoint):
+        home, plan = _looked_at(request, layout)
     try:
         _set_policy(request.spark, home.checkpoint, request.project, request.query, plan.facts)
         request.begin(f"making the sink {request.query.sink_kind} ready")
@@ -186,10 +187,10 @@ def launch(request: Request) -> Running:
     )
 
 
-def _looked_at(request: Request) -> tuple[Home, Planned]:
-    if findings := list(unfit(request.project, request.query, Home(layout=layout_of(request.project, request.query)))):
+def _looked_at(request: Request, layout: QueryLayout) -> tuple[Home, Planned]:
+    if findings := list(unfit(request.project, request.query, Home(layout=layout))):
         raise CheckFailed(findings)
-    home = entered(request.project, request.query)
+    home = entered(request.query, layout)
     if home.lasting:
         require_usable(request.query, home.layout)
         require_same_sink(request.project, request.query, home.layout)

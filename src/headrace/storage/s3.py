@@ -91,9 +91,10 @@ class S3(Store):
             for each in page.get("CommonPrefixes", ()):
                 name = each["Prefix"].removeprefix(prefix).rstrip("/")
                 found.append(StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
-        # What has come since is of the next listing.
-        if not is_there and not found and not self.entry(path).is_directory:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
+        if not is_there and not found:
+            if self._is_object(_key(path)):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path)
         return sorted(found, key=lambda each: each.name)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
