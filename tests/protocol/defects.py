@@ -816,6 +816,28 @@ def _topic_line_of_its_own(let: Let) -> None:
     let(KafkaStore, "_send", apart)
 
 
+def _topic_rename_leaves_no_mark(let: Let) -> None:
+    let(topic_ledger, "mark_of_rename", lambda context, former: (f"{topic_ledger.key_of(former)}/head", None))
+
+
+def _change_looks_once(let: Let) -> None:
+    """What begins has looked before its record is there, and does not look again."""
+
+    def begin(self: ChangeRecord, layout: QueryLayout, require_alone: Callable[[], None]) -> ChangeRecord:
+        require_alone()
+        return self.enter(layout)
+
+    let(ChangeRecord, "begin", begin)
+
+
+def _change_goes_on_without_its_lease(let: Let) -> None:
+    let(change.Change, "_require_locked", lambda self: None)
+
+
+def _discard_of_the_result_in_use(let: Let) -> None:
+    let(generations, "_require_set_aside", lambda ledger, name: None)
+
+
 DEFECTS = (
     Defect("the epoch is not compared", _epoch_not_compared, 10),
     Defect("the epoch is compared before the transaction alone", _epoch_compared_before_the_transaction_alone, 52),
@@ -906,4 +928,8 @@ DEFECTS = (
     Defect("Kafka: a doubt is never told", _no_topic_doubt, None),
     Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 108),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
+    Defect("Kafka: a rename leaves no mark", _topic_rename_leaves_no_mark, None),
+    Defect("a change that begins does not look once more", _change_looks_once, None),
+    Defect("a change goes on without its lease", _change_goes_on_without_its_lease, None),
+    Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None),
 )

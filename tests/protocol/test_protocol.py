@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.plain
-SEEDS, AT_ONCE = 600, 200
+SEEDS, AT_ONCE = 2_000, 250
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))

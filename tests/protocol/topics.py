@@ -141,7 +141,8 @@ class Broker:
         if state == "committed":
             names = [message.topic for message in transaction.messages]
             self.written.setdefault(process, []).extend(f'INSERT INTO "{name}"' for name in names if name == RESULT)
-            self.committed(process)
+            if RESULT in names:
+                self.committed(process)
 
     def rows(self) -> list[tuple[str, int]]:
         """What consumers of committed messages find in the result."""
@@ -212,6 +213,9 @@ class Producer:
             sent.update(int(json.loads(line)["line"]["batch"]) for line in lines if line)
         if fate in ("answered", "done"):
             broker.end(transaction, "committed", process)
+            if fate == "done" and scheduler.random.random() < 0.6:
+                # The broker has ended with its answer.
+                broker.away_until = scheduler.now + scheduler.random.choice((1.0, 100.0, 100.0))
         elif fate == "late":
             seconds = scheduler.random.uniform(0.0, 5.0)
 

@@ -61,6 +61,7 @@ _OF_RESULT = (
     "FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) WHERE table_name = 'result' "
     "ORDER BY batch"
 )
+_LOGS = re.compile(r"/g\d+/checkpoint/(offsets|commits)/\d+$")
 _LINES, _PLANS = f"SELECT batch {_OF_RESULT}", f"SELECT batch, planned {_OF_RESULT}"
 
 
@@ -71,7 +72,8 @@ class Chances:
     drivers: how many begin, at most. crashes, pauses: how many of them are killed, or stopped for a while. lost:
     answers are lost. unlocked: the storage has no locks. events: what may happen before the next driver begins, and
     `eventful` how often it does. changes: what may be done to the query. slow: batches are far apart, so that drivers
-    meet. again: how often a process starts the query once more.
+    meet. again: how often a process starts the query once more. cut_short: the change, or the rename, of which the
+    world is about: it is cut off at one of its steps, and somebody goes on from there.
     """
 
     drivers: int = 4
@@ -85,6 +87,7 @@ class Chances:
     changes: tuple[str, ...] = ("reset",)
     slow: bool = False
     again: float = 0.0
+    cut_short: str = ""
 
     @classmethod
     def drawn(cls, random: random.Random, *, is_rewindable: bool) -> Chances:
@@ -94,17 +97,21 @@ class Chances:
         if is_changing:
             events = ["change"] * 3 + events[: random.randint(0, 1)]
         changes = [name for name in CHANGES if random.random() < 0.5 and (is_rewindable or name != "rewind")]
+        cut_short = "change" if is_changing and random.random() < 0.6 else ""
+        if not is_changing and random.random() < 0.15:
+            cut_short = "rename"
         return cls(
             drivers=random.randint(1, 5),
             crashes=random.choice((0.0, 0.3, 0.6, 0.9)),
             pauses=random.choice((0.0, 0.0, 0.3, 0.6)),
             lost=random.random() < 0.3,
-            unlocked=not is_changing and random.random() < 0.25,
+            unlocked=not (is_changing or cut_short) and random.random() < 0.25,
             events=tuple(events),
             eventful=random.choice((0.5, 0.9)),
             changes=tuple(changes) or ("rewind" if is_rewindable else "reset",),
-            slow=random.random() < 0.25,
+            slow=not cut_short and random.random() < 0.25,
             again=random.choice((0.0, 0.0, 0.5)),
+            cut_short=cut_short,
         )
 
 
@@ -134,7 +141,8 @@ class World:
         drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable)
         self.may = self.chances or drawn
         if self.is_topic:
-            self.may = replace(drawn, events=tuple(TOPIC_EVENTS.get(name, name) for name in drawn.events))
+            events = tuple(TOPIC_EVENTS.get(name, name) for name in drawn.events)
+            self.may = replace(drawn, events=events, cut_short="rename" if drawn.cut_short else "")
         faults = Faults(commit=self.random.choice((0.1, 0.5)), statement=0.01) if self.may.lost else Faults()
         self.database = Database(self.scheduler, faults, committed=self._committed)
         self.broker = Broker(self.scheduler, faults, committed=lambda process: self._batch_came_in())
@@ -150,7 +158,10 @@ class World:
         self.drivers: list[tuple[Process, str]] = []
         # The drivers that run, and under which name.
         self._running: dict[Process, str] = {}
-        self._rebuilding: set[Process] = set()
+        # What those that rebuild the query do.
+        self._rebuilding: dict[Process, str] = {}
+        # Those that are killed soon after a step of a change, if they are not before.
+        self._cut: set[Process] = set()
         self._most: dict[Process, int] = {}
         # How many batches had come in when a topic was deleted.
         self._gone: list[int] = []
@@ -158,9 +169,10 @@ class World:
         self.is_lost = False
         self.last: Process | None = None
         self._epochs: dict[tuple[str, int], Process | None] = {}
-        self._backup: sqlite3.Connection | None = None
+        self._backup: tuple[float, sqlite3.Connection] | None = None
         # How many batches have come in; and what the result was before each change, by when that was.
         self._batches = 0
+        self._count = 0
         self._before: list[tuple[str, int, set[tuple[str, int]]]] = []
 
     # --------------------------------------------------------------------------------------------- the story
@@ -174,6 +186,8 @@ class World:
 
     def _story(self) -> None:
         may, random = self.may, self.random
+        if may.cut_short:
+            return self._short_story()
         is_changing = "change" in may.events
         if is_changing and random.random() < 0.8:
             # There is something to be changed.
@@ -190,11 +204,44 @@ class World:
         self.scheduler.sleep(2_000.0)
         self.end()
 
+    def _short_story(self) -> None:
+        """A query that has run is changed or renamed, which is cut off; then somebody ends it, undoes it, or starts."""
+        random, is_rename = self.random, self.may.cut_short == "rename"
+        for _ in range(random.randint(1, 2)):
+            self.wait_for(self.begin("main", self.drive, calm=True, most=random.randint(0, 3)), 300.0)
+            self._more_files()
+        if is_rename and self.may.pauses:
+            # An older driver goes on, after a long stop, under the former name.
+            old = self.begin("main", self.drive, calm=True)
+            old.pause_in, old.pause_seconds = random.randint(20, 50), 200.0
+            self.scheduler.wait(lambda: old.dead or old.paused_until > 0.0, 100.0)
+            self._more_files()
+            self.scheduler.sleep(LEASE_SECONDS + 15.0)
+        elif not is_rename and random.random() < 0.3:
+            self.begin("main", self.drive, calm=True)
+            self._more_files()
+        for turn in range(random.randint(1, 3)):
+            if is_rename and turn != 1:
+                self.rename()
+            works = (self.drive,) if is_rename else (self._change, self._change, self._change, self.drive)
+            process = self.begin("main", works[0] if turn == 0 else random.choice(works))
+            if turn == 0 or random.random() < 0.3:
+                self._cut.add(process)
+                if is_rename or random.random() < 0.5:
+                    process.crash_in = random.randint(1, random.choice((8, 25, 70)))
+            self.wait_for(process, 300.0)
+            self.scheduler.sleep(LEASE_SECONDS + 1.0)
+            self._more_files()
+        if self.may.pauses:
+            self.scheduler.sleep(300.0)
+        self.end()
+
     def end(self) -> None:
         """Nothing disturbs any more: what was cut off is ended, and a driver on each storage brings in what it can."""
         random = self.random
         self.input.count = self.may.files
         self.database.faults = self.broker.faults = Faults()
+        self.database.away_until = self.broker.away_until = 0.0
         for each in self.buckets.values():
             each.lost = 0.0
         ends = []
@@ -213,7 +260,7 @@ class World:
                 return code
             if self.told is not None and "have both run" in self.told.what:
                 # A driver that was stopped for long has gone on under the former name.
-                del names[:-1]
+                del names[: -1 if "itself" in self.told.what else 1]
             else:
                 names.pop()
 
@@ -246,33 +293,51 @@ class World:
         self.database.away_until = self.broker.away_until = self.scheduler.now + seconds
 
     def back_up_database(self) -> None:
-        """The database is copied, and brought back from that copy: later, or after a driver or two."""
+        """The database is copied, and brought back from that copy: later, or after a driver or two.
+
+        It may come alone, or with the checkpoints as they were then.
+        """
         if self._backup is None:
             self.scheduler.step("the database is copied")
-            self._backup = self.database.copied()
+            self._backup = self.scheduler.now, self.database.copied()
             for _ in range(self.random.randint(0, 2)):
                 self._more_files()
                 self.wait_for(self.begin(self.random.choice(list(self.buckets)), self.drive, most=1), 200.0)
             if self.random.random() < 0.5:
                 return
         self._kill(set(self.buckets))
+        since, copy = self._backup
         self.scheduler.step("the database is brought back from its copy")
-        self.database.bring_back(self._backup)
-        self.is_lost = True
+        self.database.bring_back(copy)
+        # Epochs are counted on from the copy's, so that some are given once more.
+        self._epochs.clear()
+        if len(self.buckets) == 1 and len(self.names["main"]) == 1 and self.random.random() < 0.5:
+            self._forget("main", [key for key in self._inside("main") if self.buckets["main"].objects[key].at >= since])
+        else:
+            self.is_lost = True
 
     def lose_power(self) -> None:
-        """The machine of a storage stops, and what was written last into the checkpoint is lost."""
+        """The machine of a storage stops, and what was written last into the checkpoint is lost, or most of it."""
         name = self.random.choice(list(self.buckets))
         objects = self.buckets[name].objects
-        inside = [key for key in objects if "/checkpoint/" in key and not key.endswith(("/", "/metadata"))]
+        inside = self._inside(name)
         times = sorted({objects[key].at for key in inside})
         if len(times) > 2:
             self._kill({name})
-            since = self.random.choice(times[-5:])
-            self.scheduler.step(f"{name} loses its checkpoint's entries since {since:.2f}")
-            for key in inside:
-                if objects[key].at >= since:
-                    del objects[key]
+            since, kept = self.random.choice(times[-5:]), self.random.choice((0.0, 0.5))
+            # A file reaches the disk when the system likes. What is marked as done is in the result, whatever is lost.
+            lost = [key for key in inside if objects[key].at >= since]
+            self._forget(name, [key for key in lost if "/commits/" not in key or self.random.random() >= kept])
+
+    def _inside(self, name: str) -> list[str]:
+        """The entries of a storage's checkpoints."""
+        objects = self.buckets[name].objects
+        return [key for key in objects if "/checkpoint/" in key and not key.endswith(("/", "/metadata"))]
+
+    def _forget(self, name: str, lost: Sequence[str]) -> None:
+        self.scheduler.step(f"{name} loses {', '.join(sorted(lost))}")
+        for key in lost:
+            del self.buckets[name].objects[key]
 
     def lose_checkpoint(self) -> None:
         """Somebody removes the checkpoint."""
@@ -369,8 +434,10 @@ class World:
         self.refusals.append(told.code)
         self.told = told
         self.scheduler.trace.append(f"{process.name} is refused: {told.code} {told.what}")
-        # Those come where answers are lost, or locks; and a rebuild writes beside the result.
-        if told.code not in ("HR405", "HR434", "HR540", "HR587", "HR831") and process not in self._rebuilding:
+        # Those come where answers are lost, or locks; a rebuild writes beside the result, and a change may have begun.
+        is_late = "longer than its lease" in told.what
+        is_exempt = told.code in ("HR405", "HR434", "HR540", "HR587", "HR831") or is_late
+        if not is_exempt and process not in self._rebuilding:
             self._require_unchanged(process)
         if told.code == "HR526" and f"process {process.pid} " in told.what:
             self._broken(f"{process.name} is kept out by itself")
@@ -427,12 +494,41 @@ class World:
         change = self._fresh_change(project, query) if verb == "apply" else begun[0]
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
         if isinstance(change, Rebuild):
-            self._rebuilding.add(process)
+            self._rebuilding[process] = verb
         if verb == "apply":
             self._before.append((self._now().isoformat(), self._batches, set(self._rows())))
-        getattr(change, verb)()
+        before, at = self._kept(bucket), self._now().isoformat()
+        with self.scheduler.aside():
+            continued = "" if change.status is None or not change.status.is_cut_off else change.status.begun
+        others, begun_so_far = self._others(process), len(self.drivers)
+        more = {"wait": random.random() < 0.5} if isinstance(change, Rebuild) and verb == "apply" else {}
+        try:
+            getattr(change, verb)(reached=lambda step: self._reached(process, step), **more)
+        except BaseException:
+            if self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far:
+                if verb == "apply":
+                    self._require_told(process, bucket, change, before, continued or at)
+                self._require_changed(process, change, verb)
+            raise
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
         self._require_changed(process, change, verb)
+
+    def _reached(self, process: Process, step: str) -> None:
+        self.scheduler.trace.append(f"{process.name}: {step}")
+        if process in self._cut and process.crash_in is None and self.random.random() < 0.3:
+            process.crash_in = process.changes + self.random.randint(1, 6)
+
+    def _others(self, process: Process) -> set[Process]:
+        return {other for other, _ in self.drivers if other is not process and not other.dead}
+
+    def _kept(self, bucket: str) -> tuple[set[tuple[str, int]], dict[str, bytes]]:
+        """The result, and what the checkpoint in use has of its batches."""
+        with self.scheduler.aside():
+            layout = layout_of(*self.declared(bucket))
+        below = f"/queries/{layout.query}/g{layout.generation}/"
+        objects = self.buckets[bucket].objects
+        logs = {key: objects[key].data for key in objects if below in key and _LOGS.search(key)}
+        return set(self._rows()), logs
 
     def _fresh_change(self, project: Project, query: Query) -> pending.AnyChange:
         random, spark = self.random, cast("SparkSession", self._session())
@@ -479,7 +575,9 @@ class World:
     # ------------------------------------------------------------------------------------------- what must hold
 
     def _committed(self, process: Process | None, written: Sequence[Written]) -> None:
-        self._require_prefix()
+        before, self._count = self._count, self._require_prefix()
+        if self._count < before and process is not None and self._rebuilding.get(process) == "apply":
+            self._broken(f"{process.name} has exchanged a result for one that lacks {before - self._count} rows")
         for statement, values, _ in written:
             if "INTO _headrace_ledger" in statement:
                 _, query, _, table, batch, epoch = values[:6]
@@ -556,11 +654,34 @@ class World:
         if isinstance(change, Rewind) and status is not None and status.phase == "done":
             with self.scheduler.aside():
                 record = RewindRecord.of(QueryLayout(change.project.storage, change.query.name))
-            expected = {(name, batch) for name, batch in before if record is not None and batch <= record.batch}
+                assert record is not None
+                if record.generation != layout_of(change.project, change.query).generation:
+                    return  # A reset came after it.
+                archive = Archive(QueryLayout(change.project.storage, change.query.name, record.generation).archive)
+                later = max(archive.entries(), default=-1)
+            expected = {(name, batch) for name, batch in before if batch <= record.batch}
+            if later > record.batch:
+                self._broken(f"{process.name}: the archive has batch {later}, which was taken back")
         if verb == "undo" and status is None and len(self._before) == 1:
             expected = before
         if expected is not None and rows != expected:
             self._broken(f"{process.name}: after {verb} of a {change.name} the result is {rows}, not {expected}")
+
+    def _require_told(
+        self,
+        process: Process,
+        bucket: str,
+        change: pending.AnyChange,
+        before: tuple[set[tuple[str, int]], dict[str, bytes]],
+        at: str,
+    ) -> None:
+        """A change that did not come to its end has changed nothing, or is told as begun; `at`: at the earliest."""
+        with self.scheduler.aside():
+            status = change.status
+        # What it has continued was begun earlier; another that was ended before tells nothing of it.
+        is_told = status is not None and (status.phase not in ("done", "swapped") or status.begun[:19] >= at[:19])
+        if not is_told and self._kept(bucket) != before:
+            self._broken(f"{process.name} was cut off in a {change.name}, and nothing tells of it")
 
     def _require_archived(self, bucket: str, layout: QueryLayout) -> None:
         """What is committed is archived, with the offsets that the ledger has."""
@@ -590,7 +711,9 @@ class World:
 
     def _require_end(self, ends: Sequence[str]) -> None:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
-        is_refused = self.is_lost and set(ends) <= {"HR407", "HR410"}
+        # Of a rename that an older copy of the storage has made the newest one alone finds the way out.
+        is_apart = len(self.buckets) > 1 and any(len(names) > 1 for names in self.names.values())
+        is_refused = (self.is_lost or is_apart) and set(ends) <= {"HR407", "HR410"}
         if self._require_prefix() != self.input.count and not is_refused:
             self._broken(f"not all rows came in: {ends}")
 
@@ -636,6 +759,8 @@ class World:
             for name, value in PLANNING.items():
                 let(planning, name, value)
             let(rebuild, "catch_up", self._catch_up)
+            let(rebuild, "_LOOK_SECONDS", 10.0)
+            let(Rebuild, "_report", lambda *_: self._report())
             let(transactions, "as_messages", lambda frame, value, key: frame)
             let(producer, "connected", self.broker.connected)
             for name in ("read", "ends", "partitions", "require_ledger"):
@@ -651,6 +776,11 @@ class World:
 
     def _is_dead(self, pid: int) -> bool:
         return False
+
+    def _report(self) -> RebuildReport:
+        """A comparison takes its time, in which the query may run on."""
+        self.scheduler.sleep(self.random.choice((0.0, 5.0, 30.0)))
+        return RebuildReport(batch=None, verdict="ok", sentence="", differences=None)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.scheduler.now, timezone.utc)
@@ -708,7 +838,6 @@ class NoHistory:
 
 # What a rebuild asks of Spark beside the run of its query.
 REBUILDING: tuple[tuple[Any, str, Any], ...] = (
-    (Rebuild, "_report", lambda *_: RebuildReport(batch=None, verdict="ok", sentence="", differences=None)),
     (rebuild, "plan", lambda *_, **__: [Judgement(query="q", verdict="same", from_batch=0)]),
     (shadow, "gone", lambda *_: iter(())),
     (shadow, "sources_beside", lambda *_: {}),

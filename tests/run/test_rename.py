@@ -18,7 +18,7 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite import SqliteDialect
 from headrace.contract import SinkContext
-from headrace.errors import HeadraceError
+from headrace.errors import CheckpointError, HeadraceError
 from headrace.model import Project
 from headrace.observe.history import History
 from headrace.queries import driver_lock
@@ -158,6 +158,37 @@ def test_the_old_name_may_not_run_while_its_rename_is_cut_off(root: Path) -> Non
         renamed(called(root, "new", "old"), "new", reached=killed_at("sink"))
     project = called(root, "old")
     assert not inspect_checkpoint(project, project.queries["old"]).usable
+
+
+def test_a_rename_beside_a_rebuild_that_begins_at_the_same_moment_is_taken_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = called(root, "new", "old")
+    found = pending(project, project.queries["new"])
+    assert found is not None
+    enter = RenameRecord.enter
+
+    def beside(record: RenameRecord, layout: QueryLayout) -> RenameRecord:
+        RebuildRecord.begun(1, ()).enter(QueryLayout(project.storage, "old"))
+        return enter(record, layout)
+
+    monkeypatch.setattr(RenameRecord, "enter", beside)
+    with pytest.raises(CheckpointError, match="a rebuild of 'old' is kept under that name"):
+        list(move(project, project.queries["new"], found, no_session))
+    assert RenameRecord.of(QueryLayout(project.storage, "new")) is None
+    assert state(project, "old") == whole("old")
+
+
+def test_what_is_written_under_the_old_name_after_the_move_does_not_keep_the_rename_from_its_end(root: Path) -> None:
+    project = called(root, "new", "old")
+    with pytest.raises(Killed):
+        renamed(project, "new", reached=killed_at("moved"))
+    late = QueryLayout(project.storage, "old").checkpoint / "offsets" / "3"
+    late.parent.mkdir(parents=True)
+    late.write_text("v1")
+    renamed(project, "new")
+    assert state(project, "new") == whole("new")
+    assert late.exists()
 
 
 def test_an_older_driver_of_the_old_name_is_fenced_off(root: Path) -> None:

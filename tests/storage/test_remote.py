@@ -192,7 +192,7 @@ def test_a_lease_ends_with_its_process_or_with_its_silence(
     """A process of this machine is seen to be gone; of another one only its silence is known."""
     made, root = memory
     folder, host = root / "lease", lease.socket.gethostname()
-    lease.take(folder, "first")
+    first = lease.take(folder, "first")
     with monkeypatch.context() as patch:
         patch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
         made.now_ms += int(lease.LEASE_SECONDS * 1000)
@@ -200,7 +200,9 @@ def test_a_lease_ends_with_its_process_or_with_its_silence(
             lease.take(folder, "early")
         assert (held.value.holder.host, held.value.seconds) == (host, lease.LEASE_SECONDS)  # type: ignore[union-attr]
         made.now_ms += 1
+        assert first.is_held
         lease.take(folder, "late").release()
+    assert not first.is_held, "it was silent for too long"
     lease.take(folder, "again")
     with monkeypatch.context() as patch:
         patch.setattr(lease, "birth", lambda pid: None)

@@ -162,7 +162,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             remove_tree(layout.checkpoint)
         if not plan.continues:
             keys = {use: key for key, uses in built.names.items() for use in uses}
-            AdoptionRecord.begun(self.old, plan.batch, keys).enter(layout)
+            AdoptionRecord.begun(self.old, plan.batch, keys).begin(layout, self._require_alone)
         reached("recorded")
         with writing_to(layout.home):
             made = copied(self.old, layout.staged.checkpoint, layout.checkpoint, built.names)

@@ -16,7 +16,8 @@ from headrace.errors import CheckFailed
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded
-from headrace.queries.changes import ChangeName, ChangeStatus, Way, current, rebuilding, require_ended
+from headrace.queries.changes import ChangeName, ChangeRecord, ChangeStatus, Way, current, rebuilding, require_ended
+from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout
 from headrace.queries.rename_record import RenameRecord
 from headrace.run.sink_work import SinkWork, require_stopped
@@ -53,6 +54,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
         super().__init__(project, project.query(query), spark, changes=False)
+        self._locks: list[DriverLock] = []
 
     # ------------------------------------------------------------------------------------------------- the ways
 
@@ -68,17 +70,17 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         Raises CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
         """
         with self._opened():
-            return self._applied(reached)
+            return self._applied(self._alone(reached))
 
     def undo(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Bring back what the change has set aside, or end that. Raises as `apply`."""
         with self._opened():
-            return self._undone(reached)
+            return self._undone(self._alone(reached))
 
     def discard(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Delete for good what the change has set aside, or end that. Raises as `apply`."""
         with self._opened():
-            return self._discarded(reached)
+            return self._discarded(self._alone(reached))
 
     def resume(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """End what a crash has cut off. Raises as `apply`."""
@@ -118,11 +120,14 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             raise self._nothing(
                 f"the sink of query '{self.query.name}' keeps nothing, so that each start begins from scratch"
             )
-        layout = QueryLayout(self.project.storage, self.query.name)
-        if findings := list(rebuilding(layout)):
-            raise CheckFailed(findings)
-        self.live = current(layout)
+        self._require_no_other()
+        self.live = current(QueryLayout(self.project.storage, self.query.name))
         require_ended(self.live, RenameRecord)
+
+    def _require_no_other(self) -> None:
+        """Raise CheckFailed if a rebuild has been begun, which has a lock of its own."""
+        if findings := list(rebuilding(QueryLayout(self.project.storage, self.query.name))):
+            raise CheckFailed(findings)
 
     @contextmanager
     def _opened(self, *, changes: bool = True) -> Iterator[None]:
@@ -133,16 +138,53 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """
         fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
         require_stopped(self.project, self.query, code="HR526", fix=fix)
-        lock = driver_lock.take(self.project, self.query) if changes else None
         self.changes = changes
+        with self._locked(driver_lock.take(self.project, self.query) if changes else None):
+            try:
+                with commanded(self.query):
+                    self._look()
+                    yield
+            finally:
+                self.close()
+
+    @contextmanager
+    def _locked(self, lock: DriverLock | None) -> Iterator[None]:
+        """Hold a lock of the query, which is given back after the block."""
+        held = [] if lock is None else [lock]
+        self._locks += held
         try:
-            with commanded(self.query):
-                self._look()
-                yield
+            yield
         finally:
-            self.close()
-            if lock is not None:
-                lock.release()
+            for each in held:
+                self._locks.remove(each)
+                each.release()
+
+    def _require_locked(self) -> None:
+        """Raise CheckFailed if another process has taken one of the locks: it may have ended this change, or undone it.
+
+        A process that was stopped for longer than its lease learns of it in no other way.
+        """
+        for lock in self._locks:
+            lock.require_held(self.query)
+
+    def _enter(self, record: ChangeRecord, layout: QueryLayout) -> None:
+        """Keep the record of what is done next, unless another process has taken a lock."""
+        self._require_locked()
+        record.enter(layout)
+
+    def _require_alone(self) -> None:
+        """Raise CheckFailed if another process changes the query, or may do so, now that the record is there."""
+        self._require_locked()
+        self._require_no_other()
+
+    def _alone(self, reached: Callable[[str], None]) -> Callable[[str], None]:
+        """What reports a step, and lets no other follow on it once somebody else may change the query."""
+
+        def told(step: str) -> None:
+            reached(step)
+            self._require_locked()
+
+        return told
 
     # ------------------------------------------------------------------------------------------------- what is said
 

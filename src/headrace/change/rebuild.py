@@ -26,7 +26,7 @@ from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, RewindRe
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, history_file, latest_generation
 from headrace.queries.location import former_location, table_before
-from headrace.queries.rename_record import waiting_renames
+from headrace.queries.rename_record import RenameRecord, waiting_renames
 from headrace.run.plan import plan
 from headrace.run.rename import brought_along
 from headrace.run.sink_work import require_stopped
@@ -141,16 +141,13 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     @contextmanager
     def _opened(self, *, changes: bool = True) -> Iterator[None]:
-        lock = None
         self.changes = changes
         try:
             with commanded(self.query):
                 self._look()
-                lock = driver_lock.take(self.project, self.query, rebuilds=True) if changes else None
-                yield
+                with self._locked(driver_lock.take(self.project, self.query, rebuilds=True) if changes else None):
+                    yield
         finally:
-            if lock is not None:
-                lock.release()
             self.close()
 
     def _look(self) -> None:
@@ -190,7 +187,10 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 return self._swapped(shadow.swap_in(self, record, reached))
         if record is not None and record.phase != "building":
             raise self._in_the_way(record)
-        record = record or self._beginning().enter(self._layout)
+        if record is None:
+            record = self._beginning()
+            number = record.former
+            record.begin(self._layout, lambda: self._require_unchanged(number))
         spark = self._streaming_session()
         for note in record.notes:
             self._notify(note)
@@ -203,6 +203,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             return self._result("stopped", record.former)
         reached("caught-up")
         report = self._report(beside, record, spark)
+        self._require_locked()
         record = replace(record, report=report.as_dict()).enter(self._layout)
         reached("compared")
         self._require_right(report)
@@ -218,6 +219,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 report = self._report(beside, record, spark)
                 record = replace(record, report=report.as_dict()).enter(self._layout)
                 self._require_right(report)
+            self._require_locked()
             return replace(self._swapped(shadow.swap_in(self, record, reached)), report=report)
 
     def _undone(self, reached: Callable[[str], None]) -> RebuildResult:
@@ -315,6 +317,15 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             notes.append("the query is what ran, so that its result is computed once more as it was")
         return RebuildRecord.begun(number, tuple(notes))
 
+    def _require_unchanged(self, former: int) -> None:
+        """Raise if another change of the query has begun, or was made, since this one has looked at it."""
+        layout = self._generation(former)
+        self._require_locked()
+        require_ended(layout, ResetRecord, RewindRecord, RenameRecord)
+        newest = latest_generation(layout.storage, layout.query)
+        if newest != former or Checkpoint(layout.checkpoint).last_batch is None:
+            raise self._refused("another command was changing it", f"give the command again: {self._command('')}")
+
     def _lacking(self, why: str) -> Finding:
         kept = f"the former rows are kept after the swap, and can be copied, until {self._then('discard')}"
         return Finding(
@@ -335,12 +346,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     @contextmanager
     def _stopped(self, wait: bool) -> Iterator[None]:
         """Hold the right to run the query, so that nobody else does."""
-        lock = self._lock(wait)
-        try:
+        with self._locked(self._lock(wait)):
             yield
-        finally:
-            if lock is not None:
-                lock.release()
 
     def _lock(self, wait: bool) -> DriverLock | None:
         while True:

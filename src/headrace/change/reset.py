@@ -5,6 +5,7 @@ The record comes first, the sink second; the one step that ends the generation i
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         plan = self._preview()
         live, aside = self.live, self.live.set_aside
         if not plan.continues:
-            changes.ResetRecord(result=plan.result, way="reset").enter(live)
+            changes.ResetRecord(result=plan.result, way="reset").begin(live, self._require_alone)
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
             self._move(live, plan)
@@ -196,16 +197,28 @@ class Reset(Change[ResetPlan, ResetResult]):
             if old.home != at_home.home:
                 with suppress(OSError):
                     remove_tree(following.home)
-                move(old.home, at_home.home, _LAST)
+                self._move_home(old, at_home)
             reached("moved")
             at_home.reset.unlink(missing_ok=True)
             sync(at_home.home)
         return self._result("undo")
 
+    @staticmethod
+    def _move_home(old: QueryLayout, new: QueryLayout) -> None:
+        try:
+            move(old.home, new.home, _LAST)
+        except OSError as error:
+            # A driver that was stopped for long has made a directory there since, and no batch of it came in.
+            is_there = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
+            if not is_there or Checkpoint(new.checkpoint).last_committed is not None:
+                raise
+            remove_tree(new.home)
+            move(old.home, new.home, _LAST)
+
     def _bring_back(
         self, old: QueryLayout, record: changes.ResetRecord, following: QueryLayout, reached: Callable[[str], None]
     ) -> None:
-        record.on("undo").enter(old)
+        self._enter(record.on("undo"), old)
         reached("recorded")
         result = self.query.sink.reset
         try:
@@ -235,7 +248,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             old = QueryLayout(self.live.storage, self.live.query, number).set_aside
             record = changes.ResetRecord.of(old)
             if record is not None:
-                record.on("discard").enter(old)
+                self._enter(record.on("discard"), old)
             if former_location(self.project, self.query, old) is None:
                 with self.named():
                     self.query.sink.reset.discard(self.context(old), self.session)

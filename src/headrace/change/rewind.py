@@ -146,7 +146,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         live, record = self.live, self.record
         if not plan.continues or record is None:
             record = RewindRecord(generation=live.generation, batch=plan.batch, newest=plan.newest, way="rewind")
-            record.enter(live)
+            record.begin(live, self._require_alone)
         reached("recorded")
         with writing_to(live.home.parent):
             rewind_copy.end_moves(live)
@@ -161,7 +161,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             reached("exchanged")
             self._forget_batches(record)
             reached("history")
-        record.on("done").enter(live)
+        self._enter(record.on("done"), live)
         return self._result("rewind", plan)
 
     def _sink(self, record: RewindRecord, plan: RewindPlan) -> None:
@@ -182,7 +182,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             raise self._irreversible("there is none")
         if record.way == "done":
             self._require_unchanged(record)
-        record.on("undo").enter(live)
+        self._enter(record.on("undo"), live)
         reached("recorded")
         with writing_to(live.home.parent):
             rewind_copy.end_moves(live)
@@ -210,7 +210,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             way = "a rewind" if record.way == "rewind" else "the undoing of a rewind"
             raise self._refused(f"{way} was cut off", f"end it first: {self._then('resume')}")
         layout = record.layout(live)
-        record.on("discard").enter(live)
+        self._enter(record.on("discard"), live)
         if live.generation == record.generation:
             with self.named():
                 self._ability().forget(self.context(layout), self.session)

@@ -6,14 +6,14 @@ by a command. `form` is the number of the record's form: of another one a later 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckpointError, Finding, PlainData, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.queries.layout import (
     QueryLayout,
     generations_set_aside,
@@ -82,6 +82,21 @@ class ChangeRecord:
         with writing_to(layout.storage):
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             json_record.write(file, self)
+        return self
+
+    def begin(self: _Record, layout: QueryLayout, require_alone: Callable[[], None]) -> _Record:
+        """Keep the record of a change that begins, unless `require_alone` raises, before or once it is there.
+
+        Of two changes that begin at one moment each may have looked before the other's record was there. Raises what
+        `require_alone` raises, and PlatformError.
+        """
+        require_alone()
+        self.enter(layout)
+        try:
+            require_alone()
+        except HeadraceError:
+            self.remove(layout)
+            raise
         return self
 
     @classmethod
@@ -249,6 +264,13 @@ class RewindRecord(WayRecord):
     @staticmethod
     def file(layout: QueryLayout) -> Path:
         return rewind_record(layout.storage, layout.query)
+
+    @classmethod
+    def of(cls, layout: QueryLayout) -> RewindRecord | None:
+        record = super().of(layout)
+        # A reset came first: a process that was stopped meanwhile has begun the rewind of what had been set aside.
+        is_late = record is not None and record.is_cut_off and record.generation < current(layout).generation
+        return None if is_late else record
 
     def layout(self, layout: QueryLayout) -> QueryLayout:
         """The places of its generation, whose directory a crash may have left between two names."""

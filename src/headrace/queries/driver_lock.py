@@ -24,6 +24,7 @@ from headrace.errors import CheckFailed, Finding, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import lease
 from headrace.queries.layout import QueryLayout
+from headrace.queries.lease import Lease
 from headrace.queries.processes import birth
 from headrace.storage.private import make_private, writing_to
 from headrace.storage.remote import store_at
@@ -31,9 +32,20 @@ from headrace.storage.remote import store_at
 NAME = "driver.lock"
 REBUILDS = "rebuild.lock"
 LEASES = ".leases"
-# By the path of the lock's file: how this process gives it back, and how often it is held. A query that halts between
-# two batches is started again before its first start has ended.
-_held: dict[str, tuple[Callable[[], None], int]] = {}
+
+
+@dataclass
+class _Held:
+    """give_back: lets others have the lock. lease: it stands for the lock. times: how often this process holds it."""
+
+    give_back: Callable[[], None]
+    lease: Lease | None = None
+    times: int = 1
+
+
+# By the path of the lock's file. A query that halts between two batches is started again before its first start has
+# ended.
+_held: dict[str, _Held] = {}
 _guard = threading.Lock()
 
 
@@ -50,12 +62,21 @@ class DriverLock:
             if self._released or self.path not in _held:
                 return
             self._released = True
-            give_back, times = _held[self.path]
-            if times > 1:
-                _held[self.path] = (give_back, times - 1)
-                return
-            del _held[self.path]
-            give_back()
+            held = _held[self.path]
+            held.times -= 1
+            if not held.times:
+                del _held[self.path]
+                held.give_back()
+
+    def require_held(self, query: Query) -> None:
+        """Raise CheckFailed if another process has taken the right: a lease that is not renewed ends."""
+        held = _held.get(self.path)
+        with writing_to(Path(self.path).parent):
+            is_over = held is not None and held.lease is not None and not held.lease.is_held
+        if is_over:
+            what = f"this process was stopped for longer than its lease on query '{query.name}' lasts, and another one "
+            what += "has worked on the query since"
+            raise CheckFailed(code="HR526", what=what, fix=f"look how it stands: headrace status {query.name}")
 
 
 def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:
@@ -70,11 +91,11 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
     path = str(file)
     with _guard:
         if path in _held:
-            give_back, times = _held[path]
-            _held[path] = (give_back, times + 1)
+            _held[path].times += 1
             return DriverLock(path)
         if not store_at(file).has_locks:
-            _held[path] = (_leased(query, file, rebuilds), 1)
+            taken = _leased(query, file, rebuilds)
+            _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):
             make_private(project.storage)
@@ -94,7 +115,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-        _held[path] = (partial(_unlock, descriptor), 1)
+        _held[path] = _Held(partial(_unlock, descriptor))
         return DriverLock(path)
 
 
@@ -104,12 +125,12 @@ def _unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _leased(query: Query, file: Path, rebuilds: bool) -> Callable[[], None]:
-    """Take the lease that stands for a lock; how it is given back."""
+def _leased(query: Query, file: Path, rebuilds: bool) -> Lease:
+    """Take the lease that stands for a lock."""
     folder = file.with_name(file.name + LEASES)
     with writing_to(folder):
         try:
-            return lease.take(folder, _now()).release
+            return lease.take(folder, _now())
         except lease.LeaseHeld as held:
             who = "another process" if held.holder is None else _named(asdict(held.holder))
             silence = f"{lease.LEASE_SECONDS:.0f} s of silence end it"

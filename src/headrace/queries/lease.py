@@ -73,6 +73,11 @@ class Lease:
         _live.add((str(folder), number))
         threading.Thread(target=self._renew, name=f"lease-{folder.parent.name}", daemon=True).start()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody has taken the right since: of a process that was stopped for long it may be over."""
+        return _records(self._folder)[-1:] == [self._number]
+
     def release(self) -> None:
         """Let others run the query. Raises nothing: a lease that cannot be ended ends by itself."""
         self._over.set()

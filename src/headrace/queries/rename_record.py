@@ -74,6 +74,13 @@ def pending(project: Project, query: Query) -> Rename | None:
         fix = f"remove renamed_from, and '{query.name}' continues by itself; or move its checkpoint "
         fix += f"{storage / 'queries' / query.name} away, if that of '{former}' is to be continued"
         raise _refused(query, what, fix)
+    require_no_change(project, query, former)
+    return Rename(query=query.name, former=former, begun=False)
+
+
+def require_no_change(project: Project, query: Query, former: str) -> None:
+    """Raise CheckpointError if something of a change is kept under the name `former`, where no rename looks for it."""
+    storage = project.storage
     if ResetRecord.cut_off(_layout(storage, former)) is not None or generations_set_aside(storage, former):
         what = f"a reset of '{former}' has set results aside, which are kept under that name"
         fix = f"name it '{former}' again and end that: headrace change discard {former}, or headrace change undo "
@@ -86,7 +93,6 @@ def pending(project: Project, query: Query) -> Rename | None:
     if (adopted := QueryLayout(storage, former, latest_generation(storage, former)).staged.checkpoint).exists():
         what = f"an adoption by '{former}' was cut off, which is kept in {adopted}"
         raise _refused(query, what, f"name it '{former}' again and end that: headrace change resume {former}")
-    return Rename(query=query.name, former=former, begun=False)
 
 
 def has_run(storage: Path, query: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -35,6 +36,7 @@ from headrace.queries.rename_record import (
     has_run,
     pending,
     pending_sources,
+    require_no_change,
     table_renamed,
 )
 from headrace.queries.rename_record import record as source_record
@@ -116,7 +118,8 @@ def move(
     old, new = (storage / "queries" / name for name in (former, query.name))
     renaming = QueryLayout(storage, query.name)
     if not found.begun:
-        RenameRecord(former=former).enter(renaming)
+        # A rebuild has a lock of its own.
+        RenameRecord(former=former).begin(renaming, lambda: require_no_change(project, query, former))
     reached("recorded")
     try:
         with named(f"the sink of query '{query.name}'", query.where):
@@ -235,7 +238,13 @@ def _move_generations(old: Path, new: Path) -> None:
         if Checkpoint(left / "checkpoint").last_batch is None:
             remove_tree(left)
     for number in moved:
-        move_directory(old / f"g{number}", new / f"g{number}")
+        try:
+            move_directory(old / f"g{number}", new / f"g{number}")
+        except OSError as error:
+            # It was moved before; what a driver under the former name has written since is no part of its life.
+            is_moved = Checkpoint(new / f"g{number}" / "checkpoint").last_batch is not None
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not is_moved:
+                raise
     sync(new)
 
 

@@ -18,7 +18,7 @@ from headrace.connectors.kafka.producer import HEADER, header
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.transactions import KafkaBatches
 from headrace.contract import OutputMode, Sink, SinkContext
-from headrace.errors import CheckpointError, Fenced, SinkError
+from headrace.errors import CheckpointError, Fenced, NothingChanged, SinkError
 from headrace.queries.application import known_facts
 from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import SinkConformance
@@ -235,6 +235,30 @@ def test_a_result_topic_that_was_deleted_and_made_again_is_refused_until_a_reset
     life.context = replace(life.context, generation=2, checkpoint=tmp_path / "another")
     life.give(life.begin(), 0, "a")
     assert life.names() == ["a"]
+
+
+@given_a_broker
+def test_after_a_rename_nothing_more_is_written_under_the_former_name(life: Life, tmp_path: Path) -> None:
+    former, older = life.context, life.begin(retry_seconds=0)
+    life.give(older, 0, "a")
+    renamed, rename = replace(former, query="r"), sink(life.kafka, life.topic).rename
+    assert rename is not None
+    for _ in range(2):  # The second one is of a crash before its answer came.
+        rename.rename_query(renamed, "q", lambda: life.spark)
+    with pytest.raises(SinkError, match="query 'q' was renamed to 'r'"):
+        life.give(older, 1, "b")
+    life.context = replace(former, checkpoint=tmp_path / "empty")
+    with pytest.raises(SinkError, match="start it as 'r'") as told:
+        life.begin()
+    assert told.value.findings[0].code == "HR407"
+    with pytest.raises(NothingChanged, match="was renamed to 'r'"):
+        rename.rename_query(replace(former, query="s"), "q", lambda: life.spark)
+    life.context = renamed
+    life.give(life.begin(), 1, "b")
+    rename.rename_query(former, "r", lambda: life.spark)
+    life.context = former
+    life.give(life.begin(), 2, "c")
+    assert life.names() == ["a", "b", "c"]
 
 
 @given_a_broker

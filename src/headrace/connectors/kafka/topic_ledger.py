@@ -17,7 +17,7 @@ from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
 from headrace.contract import SinkContext, SinkLedger, Snapshot
-from headrace.errors import CheckpointError, SinkError
+from headrace.errors import CheckpointError, Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,12 @@ class TopicLedger:
 
     @classmethod
     def of(cls, records: Mapping[str, bytes], context: SinkContext) -> TopicLedger | None:
-        """The ledger that `records` tell, by their keys; None: they hold none of the context's generation."""
+        """The ledger that `records` tell, by their keys; None: they hold none of the context's generation.
+
+        Raises SinkError where a rename has given it to a query of another name.
+        """
+        if marks := renames(records, context):
+            raise SinkError(given_away(context, *marks.values()))
         head = records.get(f"{key_of(context)}/head")
         if head is None:
             return None
@@ -110,6 +115,26 @@ def key_of(context: SinkContext) -> str:
 def keys_of(context: SinkContext) -> list[str]:
     """All keys of a generation's records."""
     return [f"{key_of(context)}/{part}" for part in ("head", *range(KEPT))]
+
+
+def renames(records: Mapping[str, bytes], context: SinkContext) -> dict[str, str]:
+    """The mark that a rename leaves under the former name, by its key: which name the query has now."""
+    below = f"{context.application}/{context.query}/"
+    heads = {key: json.loads(head) for key, head in records.items() if key.startswith(below) and key.endswith("/head")}
+    return {key: str(facts["renamed"]) for key, facts in heads.items() if "renamed" in facts}
+
+
+def mark_of_rename(context: SinkContext, former: SinkContext) -> tuple[str, bytes]:
+    """Key and value of the message that tells drivers under the former name who has their ledger."""
+    return f"{key_of(former)}/head", json.dumps({"renamed": context.query}).encode()
+
+
+def given_away(context: SinkContext, *names: str) -> Finding:
+    """That the query was renamed, so that nothing more is written under this name."""
+    now = " and ".join(f"'{name}'" for name in names)
+    what = f"query '{context.query}' was renamed to {now}, which continues its ledger"
+    fix = f"start it as {now}; a new query needs another name, or another topic"
+    return Finding(code="HR407", what=what, fix=fix)
 
 
 def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> dict[str, bytes]:

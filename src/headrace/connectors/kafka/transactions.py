@@ -14,7 +14,7 @@ from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
 from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, SinkError
+from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,14 +68,17 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
         A start that is refused changes nothing: another driver is fenced off only once the batches are compared.
         """
-        self._compare(result)
-        topic_ledger.require_ledger(self.target)
         what = f"another driver of query '{self.context.query}' begins again and again"
         exactly_once.take_epoch(
-            lambda: self._entered(result),
+            lambda: self._begun(result),
             Finding(code="HR409", what=what, fix="let only one driver run the query, and start it again"),
             fault=Fenced,
         )
+
+    def _begun(self, result: str) -> None:
+        self._compare(result)
+        topic_ledger.require_ledger(self.target)
+        self._entered(result)
 
     def _compare(self, result: str) -> None:
         """Raise where the ledger's batches are not the checkpoint's; an older driver may be writing meanwhile."""
@@ -95,7 +98,13 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             producer = self._connect()
             found = self._read()
             begins = {} if found is not None or self.target.topic is None else self._ends_of(self.target.topic)
-            begun = TopicLedger.begun(found, self.context, self.name, result, begins)
+            try:
+                begun = TopicLedger.begun(found, self.context, self.name, result, begins)
+            except HeadraceError as error:
+                # Another driver has begun since, and has made a batch after the look at the checkpoint.
+                if self._read() == found:
+                    raise
+                raise exactly_once.Conflict from error
             producer.begin_transaction()
             key, value = begun.head(self.context)
             self._send(producer, {key: value}, _Delivery())
@@ -255,18 +264,28 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     # ------------------------------------------------------------------------------------------------- renaming
 
     def rename(self, former: str) -> None:
-        """Let the ledger of the query `former` be this one's, and its drivers write nothing more."""
+        """Let the ledger of the query `former` be this one's, and its drivers write nothing more.
+
+        Raises NothingChanged where it was given to a query of another name.
+        """
         before = replace(self.context, query=former)
         old = kafka.connected(self.target.settings, kafka.transactional_id(before))
         records = topic_ledger.read(self.target.settings, self.target.ledger_topic)
+        if marks := topic_ledger.renames(records, before):
+            if set(marks.values()) == {self.context.query}:
+                return
+            raise NothingChanged(topic_ledger.given_away(before, *marks.values()))
         found = TopicLedger.of(records, before)
         if found is None:
             return
         moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
         key, value = moved.head(self.context)
-        gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.keys_of(before))
+        # A query that gets its old name back is not away any more.
+        gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.renames(records, self.context))
+        gone |= dict.fromkeys(topic_ledger.keys_of(before))
+        mark = dict([topic_ledger.mark_of_rename(self.context, before)])
         old.begin_transaction()
-        self._send(old, {key: value, **moved.lines(self.context), **gone}, _Delivery())
+        self._send(old, {**gone, key: value, **moved.lines(self.context), **mark}, _Delivery())
         old.commit_transaction(COMMIT_SECONDS)
 
 

@@ -79,6 +79,7 @@ class TableReset(OfTable, SinkReset):
         dialect = self.dialect()
         with locked(dialect, self.table, context) as ledger:
             aside = aside_name(context, self.table)
+            _require_set_aside(ledger, self.table)
             if dialect.existing(ledger.connection, aside) is not None:
                 run(ledger.connection, f"DROP TABLE {dialect.quote(aside)}")
             ledger.forget()
@@ -226,6 +227,15 @@ def _require_own(ledger: Ledger, name: str) -> None:
         what = f"table '{ledger.table}' is not that of generation {ledger.context.generation} of query "
         what += f"'{ledger.context.query}', and would be taken from its owner"
         raise NothingChanged(code="HR587", what=what, fix="look whose it is; or let the query write to another one")
+
+
+def _require_set_aside(ledger: Ledger, name: str) -> None:
+    """Raise NothingChanged where the generation that is to be deleted has the table."""
+    owner, context = owner_of(ledger, name), ledger.context
+    if owner is not None and owner.is_of(context):
+        what = f"table '{ledger.table}' is that of generation {context.generation} of query '{context.query}', which "
+        what += "would be deleted: the database, or the storage directory, was brought back from a copy"
+        raise NothingChanged(code="HR587", what=what, fix="bring the other one back from a copy of the same time")
 
 
 def _renamed(ledger: Ledger, names: list[tuple[str, str]]) -> None:
