@@ -21,8 +21,8 @@ from tests.storage.stores import new_bucket
 
 pytestmark = pytest.mark.services
 WRITES = ("put_object", "copy_object", "delete_object", "delete_objects")
-# A kill at every so many writes.
-STRIDE = 1 if os.environ.get("HEADRACE_CUTS") == "all" else 23
+# A kill at every so many writes; the simulated protocol is cut off at each fifth one (tests/protocol).
+STRIDE = 1 if os.environ.get("HEADRACE_CUTS") == "all" else 47
 
 
 class Cuts:

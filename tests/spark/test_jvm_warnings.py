@@ -1,10 +1,11 @@
-"""The options of the driver's JVM: what it warns of goes to standard error, and which collector it gets.
+"""The options of the driver's JVM: what it warns of goes to standard error, what it compiles, and its collector.
 
 Standard output has the lines of `--json`.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -27,8 +28,22 @@ def said(*options: str) -> tuple[str, str]:
 
 def test_a_warning_of_the_jvm_goes_to_standard_error() -> None:
     assert "UseLargePages disabled" in said()[0]
-    out, err = said(*jvm_options("stream", "", local=True))
+    out, err = said(*jvm_options("backlog", "", local=True))
     assert (out, "UseLargePages disabled" in err) == ("", True)
+
+
+def test_the_second_compiler_of_a_backlog_leaves_out_what_a_start_runs() -> None:
+    def left_out(purpose: Purpose, *, local: bool) -> bool:
+        out, err = said(*jvm_options(purpose, "", local=local), "-XX:+UnlockDiagnosticVMOptions")
+        assert out == ""
+        return "1 compiler directives added" in err
+
+    assert left_out("backlog", local=True), "the JVM reads the file"
+    assert not left_out("backlog", local=False)
+    assert not left_out("stream", local=True)
+    assert not left_out("short", local=True)
+    listed = said(*jvm_options("backlog", "", local=True), "-XX:+CompilerDirectivesPrint")[1]
+    assert re.search(r"matching: .*org/codehaus/janino/\*\.\*.*?c2 directives:.*?Exclude:true", listed, re.DOTALL)
 
 
 def collectors(options: list[str]) -> list[str]:
@@ -39,7 +54,8 @@ def test_a_stream_on_this_machine_gets_the_collector_with_the_most_throughput(mo
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     for memory in ("", "8g", "512"):
-        assert collectors(jvm_options("stream", "", local=True, memory=memory)) == ["-XX:+UseParallelGC"]
+        for purpose in ("stream", "backlog"):
+            assert collectors(jvm_options(purpose, "", local=True, memory=memory)) == ["-XX:+UseParallelGC"]
     assert collectors(jvm_options("short", "", local=True)) == ["-XX:+UseSerialGC"]
     # Long pauses of a large heap, no second core, and a driver of a cluster: the JVM chooses.
     assert collectors(jvm_options("stream", "", local=True, memory="9g")) == []

@@ -55,7 +55,7 @@ def session(
         },
     )
     # A look at a project writes nothing into its storage.
-    storage = project.storage if purpose == "stream" else None
+    storage = None if purpose == "short" else project.storage
     connection.make_ready(made, master, worker_packages(project), storage, begin=begin)
     return made
 

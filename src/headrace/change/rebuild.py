@@ -340,7 +340,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         from headrace.build.project_session import session
 
         if self.spark is None:
-            self.spark, self.own_session = session(self.project), True
+            self.spark, self.own_session = session(self.project, purpose="backlog"), True
         return self.spark
 
     @contextmanager

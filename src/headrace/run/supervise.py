@@ -82,7 +82,13 @@ def run(
         make_private(project.local_storage)
     request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
     with controlled(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
-        spark = spark or session(project, preparing=lambda step: all_reporters.preparing(project.redacted(step), None))
+        if spark is None:
+            ends = all((trigger or query.trigger).ends for query in chosen)
+            spark = session(
+                project,
+                purpose="backlog" if ends else "stream",
+                preparing=lambda step: all_reporters.preparing(project.redacted(step), None),
+            )
         # Not before: PySpark sets its own handler of SIGINT with the session. A process with a session of its own is
         # ours to end.
         supervision = None

@@ -17,7 +17,6 @@ from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Sta
 from headrace.connectors.sql.system_tables import QUARANTINE
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
-from headrace.spark.plans.plan_text import is_shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +72,7 @@ class SqlStore(BatchStore[Content]):
             # Of the first batch only what it reads is known, and in complete mode it holds the whole result all the
             # same. A worker of Python that would write it takes longer to start than a few rows take; and where it
             # turns out to be large, what comes before the last shuffle is not computed again.
-            is_small = self.context.mode != "complete" and (self.stage.reads_little(frame) or is_shuffled(frame))
+            is_small = self.context.mode != "complete" and self.stage.costs_little(frame)
         if is_small:
             with self.computing(batch):
                 content = self.stage.small(frame)

@@ -46,6 +46,8 @@ JVM_WARNINGS = ("-Xlog:disable", "-Xlog:all=warning,cds=off,cds+dynamic=off,clas
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 # Every JVM that Spark starts prints it, for a module that Spark itself switches on.
 INCUBATOR_WARNING = b"WARNING: Using incubator modules"
+# The JVM prints it for the file of `_directives`.
+_DIRECTIVES_ADDED = b"1 compiler directives added"
 # What a thread of Spark's prints past its log when it reports to a session that is ending, and the lines of any trace.
 TRACES = (b"java.util.concurrent.RejectedExecutionException: Task Future(<not completed>)", b"\tat ")
 # What a JVM learns only at its start.
@@ -110,10 +112,24 @@ def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "",
         return options
     if purpose == "short":
         options.append("-XX:TieredStopAtLevel=1")
+    elif purpose == "backlog":
+        options += _directives()
     given = " ".join([own, *(os.environ.get(name, "") for name in _JVM_VARIABLES)])
     if not re.search(r"-XX:\+Use\w*GC\b", given):
         options += _collector(purpose, memory)
     return options
+
+
+def _directives() -> list[str]:
+    """What the second compiler leaves out: it takes longer for the code of a start than that runs.
+
+    Not for a query that goes on: its batches run some of that code for ever.
+    """
+    file = str(files("headrace.spark") / "compiler.json")
+    if any(space in file for space in " \t\"'"):
+        return []
+    # What the JVM prints must not come between the lines of `--json`.
+    return ["-XX:+DisplayVMOutputToStderr", "-XX:+UnlockDiagnosticVMOptions", f"-XX:CompilerDirectivesFile={file}"]
 
 
 def _collector(purpose: Purpose, memory: str) -> list[str]:
@@ -158,7 +174,7 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with dropping_lines(INCUBATOR_WARNING, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
+    with dropping_lines(INCUBATOR_WARNING, _DIRECTIVES_ADDED, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
         try:
             gateway.ensure({"spark.master": master, **conf})
             return builder.getOrCreate()
@@ -197,10 +213,12 @@ class _Asked:
     settings: Mapping[str, str]
 
     def serves(self, wanted: _Asked) -> bool:
-        """A JVM for streams serves a short command; one that compiles little and collects serially serves no stream."""
-        return self.settings == wanted.settings and self.purpose in ("stream", wanted.purpose)
+        """A JVM for streams serves all; one that compiles less serves what ends as soon as what it was started for."""
+        return self.settings == wanted.settings and _LASTING.index(self.purpose) >= _LASTING.index(wanted.purpose)
 
 
+# The shortest first.
+_LASTING: tuple[Purpose, ...] = ("short", "backlog", "stream")
 _started_for: _Asked | None = None
 
 

@@ -38,7 +38,8 @@ JSON_TIMES = {
 # NULLs are written, and times are those of the session's zone.
 WHOLE_JSON = {"ignoreNullFields": "false", **JSON_TIMES}
 WHOLE_JSON_UTC = {**WHOLE_JSON, "timeZone": "UTC"}
-Purpose = Literal["stream", "short"]
+# What a session is for: queries that go on, queries that take what is there and end, or a short command.
+Purpose = Literal["stream", "backlog", "short"]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 BLOCK_CACHE = "spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB"
 # What the stores of one state may keep of their files in memory together, in MB; Spark gives each partition 8.
@@ -148,7 +149,7 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
     )
     yield Setting(
         "spark.sql.adaptive.enabled",
-        "false" if purpose == "stream" else "true",
+        "true" if purpose == "short" else "false",
         "Spark switches it off for stateful queries and warns each time; batch answers profit from it",
     )
     yield Setting(
