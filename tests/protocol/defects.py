@@ -481,7 +481,7 @@ def _lease_removed_at_its_end(let: Let) -> None:
     def removed(self: Any) -> None:
         release(self)
         with suppress(OSError, HeadraceError):
-            lease._remove(self._folder, self._number)
+            lease._remove(self.folder, self._number)
 
     let(lease.Lease, "release", removed)
 

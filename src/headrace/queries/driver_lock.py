@@ -71,9 +71,11 @@ class DriverLock:
     def require_held(self, query: Query) -> None:
         """Raise CheckFailed if another process has taken the right: a lease that is not renewed ends."""
         held = _held.get(self.path)
-        with writing_to(Path(self.path).parent):
-            is_over = held is not None and held.lease is not None and not held.lease.is_held
-        if is_over:
+        if held is None or held.lease is None:
+            return
+        with writing_to(held.lease.folder):
+            is_held = held.lease.is_held
+        if not is_held:
             what = f"this process was stopped for longer than its lease on query '{query.name}' lasts, and another one "
             what += "has worked on the query since"
             raise CheckFailed(code="HR526", what=what, fix=f"look how it stands: headrace status {query.name}")

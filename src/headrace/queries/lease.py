@@ -67,7 +67,7 @@ class Lease:
     """The record of this process in `folder`; renewed until it is released."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self._folder = folder
+        self.folder = folder
         self._number = number
         self._over = threading.Event()
         _live.add((str(folder), number))
@@ -76,22 +76,22 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether nobody has taken the right since: of a process that was stopped for long it may be over."""
-        return _records(self._folder)[-1:] == [self._number]
+        return _records(self.folder)[-1:] == [self._number]
 
     def release(self) -> None:
         """Let others run the query. Raises nothing: a lease that cannot be ended ends by itself."""
         self._over.set()
-        _live.discard((str(self._folder), self._number))
+        _live.discard((str(self.folder), self._number))
         with suppress(OSError, HeadraceError):
             # The record stays, so that no number is given twice.
-            create_file(self._folder / f"{self._number}{_FREE}", "")
+            create_file(self.folder / f"{self._number}{_FREE}", "")
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_SECONDS):
             # A store that is away for a while may be back before the lease has ended.
             with suppress(OSError, HeadraceError):
-                if (self._folder / str(self._number)).exists() and not self._over.is_set():
-                    _tell(self._folder, self._number)
+                if (self.folder / str(self._number)).exists() and not self._over.is_set():
+                    _tell(self.folder, self._number)
 
 
 def take(folder: Path, started: str) -> Lease:
