@@ -100,6 +100,27 @@ def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
     assert lines(tmp_path) == [known]
 
 
+@pytest.mark.parametrize(("ms", "batch"), [(4_999, 4), (5_000, 5), (None, 5)])
+def test_a_line_that_is_read_late_is_of_the_batch_in_which_it_was_said(
+    ms: int | None, batch: int, tmp_path: Path
+) -> None:
+    layout = QueryLayout(tmp_path, "totals")
+    (layout.checkpoint / "offsets").mkdir(parents=True)
+    for number in (4, 5):
+        facts = f'{{"batchWatermarkMs":0,"batchTimestampMs":{number}000,"conf":{{}}}}'
+        (layout.checkpoint / "offsets" / str(number)).write_text(f"v1\n{facts}\n{number}")
+    log = RunLog(tmp_path, Log(format="json"))
+    spark_lines = SparkLines(log)
+    start = QueryStart(
+        query="totals", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=layout.checkpoint
+    )
+    spark_lines.started(start)
+    thread = "stream execution thread for totals [id = 5f6c, runId = 1]"
+    spark_lines.take(Said(message="slow", level="warning", logger="Reader", thread=thread, ms=ms))
+    log.close()
+    assert lines(tmp_path) == [line("warning", "Reader: slow", "totals", batch)]
+
+
 def test_a_marked_line_that_another_one_cut_is_kept_as_it_is() -> None:
     cut = Said(message="one").line()[:-5] + "two\n"
     assert Said.read(cut) == Said(message=cut.rstrip("\n"))

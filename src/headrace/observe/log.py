@@ -230,16 +230,25 @@ class SparkLines(Observer):
         if query is None and said.thread and (found := _THREAD.search(said.thread)):
             query = found["query"]
         if query is not None and batch is None:
-            batch = self._planned(query)
+            batch = self._planned(query, said.ms)
         if said.logger:
             message = f"{said.logger}: {message}"
         self._log.write(said.level, message, query=query, batch=batch)
 
-    def _planned(self, query: str) -> int | None:
-        """The newest batch that Spark has begun: what it says now is of that one, for it makes one at a time."""
+    def _planned(self, query: str, ms: int | None) -> int | None:
+        """The newest batch that Spark had begun by then: what it says is of that one, for it makes one at a time.
+
+        A line is read some time after it was said. ms: when that was; None: now.
+        """
         checkpoint = self._checkpoints.get(query)
         with suppress(HeadraceError, OSError):
-            return None if checkpoint is None else checkpoint.last_batch
+            numbers = [] if checkpoint is None else sorted(checkpoint.offset_numbers())
+            while checkpoint is not None and ms is not None and len(numbers) > 1:
+                newest = checkpoint.offset(numbers[-1])
+                if newest is None or newest.timestamp_ms <= ms:
+                    break
+                numbers.pop()
+            return numbers[-1] if numbers else None
         return None
 
     def _with_id(self, query_id: str) -> str | None:

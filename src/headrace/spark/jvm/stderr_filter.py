@@ -99,7 +99,8 @@ def _read(line: bytes) -> tuple[str, Said]:
 class Said:
     """One line; what it does not tell is None.
 
-    to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which tells the query.
+    to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which tells the query. ms:
+    when it was said, in milliseconds since 1970.
     """
 
     message: str
@@ -109,6 +110,7 @@ class Said:
     thread: str | None = None
     query: str | None = None
     batch: int | None = None
+    ms: int | None = None
 
     def line(self) -> str:
         """As a marked line."""
@@ -128,14 +130,15 @@ class Said:
 
     @classmethod
     def _made(cls, facts: dict[str, Any]) -> Said:
-        batch = facts.get("batch")
+        numbers = {name: int(facts[name]) for name in ("batch", "ms") if facts.get(name) is not None}
         texts = {name: str(facts[name]) or None for name in ("logger", "thread", "query") if facts.get(name)}
         level = str(facts.get("level") or "info").lower()
         return cls(
             message=str(facts["message"]).rstrip("\n"),
             to=facts.get("to", "both"),
             level={"warn": "warning", "fatal": "error"}.get(level, level),
-            batch=None if batch is None else int(batch),
+            batch=numbers.get("batch"),
+            ms=numbers.get("ms"),
             **texts,
         )
 
