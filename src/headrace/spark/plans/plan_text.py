@@ -73,21 +73,14 @@ def metrics_of(frame: DataFrame) -> Iterator[str]:
 def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether Spark's plan already brings rows of one key into one partition, as that of an aggregate does."""
     plan = execution_of(frame).executedPlan()
-    partitioning = plan.outputPartitioning()
-    if int(partitioning.numPartitions()) == 1:
+    if int(plan.outputPartitioning().numPartitions()) == 1:
         return True
     names = {attribute.exprId().toString(): attribute.name() for attribute in sequence(plan.output())}
-    return _is_hashed(partitioning) and all(
+    partitioning = plan.outputPartitioning()
+    if partitioning.getClass().getSimpleName() != "HashPartitioning":
+        return False
+    return all(
         expression.getClass().getSimpleName() == "AttributeReference"
         and names.get(expression.exprId().toString()) in key
         for expression in sequence(partitioning.expressions())
     )
-
-
-def is_shuffled(frame: DataFrame) -> bool:
-    """Whether the rows come out of a shuffle, as those of an aggregate: computed again, only that is read again."""
-    return _is_hashed(execution_of(frame).executedPlan().outputPartitioning())
-
-
-def _is_hashed(partitioning: Any) -> bool:
-    return bool(partitioning.getClass().getSimpleName() == "HashPartitioning")
