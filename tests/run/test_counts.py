@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import batch_records, query_run, supervision
+from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
 
 from .projects import land, write_project
@@ -226,6 +228,67 @@ def test_tasks_that_ran_again_on_other_executors_have_each_row_counted_once(
     told = Told()
     assert run(load(root), spark=spark, reporter=told).exit_code == 0
     assert [record.rows for record in told.all(BatchRecord)] == [3, 3]
+
+
+# Many rows after few, so that the sink computes the second batch twice. By the query's body: the rows that each batch
+# takes, those of each stateful operator after it, and whether its sources are read twice too.
+STAMPED = 'events.withColumn("at", F.to_timestamp("day")).withWatermark("at", "1 hour")'
+AGAIN = {
+    "rows as they are": ('events.select("name")', 1, [], True),
+    "rows in other partitions": ('events.repartition(1).select("name")', 1, [], False),
+    "both": ('events.select("name").union(events.repartition(1).select("name"))', 2, [], None),
+    "an aggregate": ('events.groupBy("name").count()', 1, [1, 40_001], False),
+    "a deduplication": (f'{STAMPED}.dropDuplicatesWithinWatermark(["name"]).select("name")', 1, [1, 40_001], False),
+    "pairs of rows": (
+        f'{STAMPED}.alias("a").join({STAMPED}.alias("b"), F.expr("a.name = b.name and a.at = b.at"))'
+        '.selectExpr("a.name", "a.at")',
+        2,
+        [6, 80_006],
+        False,
+    ),
+}
+AGAIN_QUERY = """
+events = hr.source.files("landing", format="json", schema="name STRING, day STRING", max_files_per_trigger=1)
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="kept"{key}), mode="{mode}", trigger=hr.available_now)
+def kept(events):
+    return {body}
+"""
+
+
+@pytest.mark.parametrize(("body", "uses", "state", "again"), AGAIN.values(), ids=AGAIN)
+def test_a_batch_that_is_computed_twice_has_its_rows_and_its_state_counted_once(
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    uses: int,
+    state: list[int],
+    again: bool | None,
+) -> None:
+    """Spark's progress adds up all computations; what comes through a shuffle is read by the first of them alone."""
+    mode, key = ("update", ', key=["name"]') if "groupBy" in body else ("append", "")
+    many = [{"name": f"n{number}", "day": "2026-01-01"} for number in range(40_000)]
+    few = [{"name": "apple", "day": "2026-01-01"}] * 3
+    root = write_project(
+        tmp_path / "p", AGAIN_QUERY.format(body=body, mode=mode, key=key), batches=[few, many, few[:0]]
+    )
+    seen: list[bool | None] = []
+
+    def looked(query: Any) -> bool | None:
+        seen.append(reads_again(query))
+        return seen[-1]
+
+    monkeypatch.setattr(batch_records, "reads_again", looked)
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    records = told.all(BatchRecord)
+    assert seen == [again]
+    assert [record.rows for record in records][:2] == [3 * uses, 40_000 * uses]
+    assert [record.state_rows for record in records if state][:2] == state
+    assert [each.updated for record in records[1:2] for each in record.operators] == [
+        end - start for start, end in pairwise(state)
+    ]
 
 
 QUARANTINING = """

@@ -45,6 +45,9 @@ class SourceProgress:
 class OperatorProgress:
     """One stateful operator in a batch; `bytes` is the memory that its state takes, `commit_ms` what its commit took.
 
+    Its figures are those of one computation, whole where the batch was computed several times as a whole, and by their
+    share where parts of it were; `commit_ms` is the sum.
+
     name: Spark's, with a number where a query has several of the same: `stateStoreSave`, `dedupe 2`.
     """
 
@@ -123,6 +126,7 @@ class BatchRecord:
         sources = facts.get("sources") or []
         durations = {key: int(value) for key, value in (facts.get("durationMs") or {}).items()}
         loads = [_loads(operator) for operator in operators]
+        progress = tuple(_operators(operators, rows_tracked=rows_tracked))
         names = list(source_names) if len(source_names) == len(sources) else [s["description"] for s in sources]
         return cls(
             query=facts.get("name") or str(facts["id"]),
@@ -135,11 +139,11 @@ class BatchRecord:
             duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
             durations=durations,
             watermark=_watermark(facts.get("eventTime")),
-            state_rows=sum(operator["numRowsTotal"] for operator in operators) if operators and rows_tracked else None,
-            state_bytes=sum(operator["memoryUsedBytes"] for operator in operators) if operators else None,
+            state_rows=_total(each.rows for each in progress),
+            state_bytes=_total(each.bytes for each in progress),
             state_hits=_total(load and load[0] for load in loads),
             state_misses=_total(load and load[1] for load in loads),
-            dropped_by_watermark=sum(operator.get("numRowsDroppedByWatermark") or 0 for operator in operators),
+            dropped_by_watermark=sum(each.late for each in progress),
             sources=tuple(
                 SourceProgress(
                     name=name,
@@ -151,7 +155,7 @@ class BatchRecord:
                 for name, source in zip(names, sources, strict=True)
             ),
             observed=facts.get("observedMetrics") or {},
-            operators=tuple(_operators(operators, rows_tracked=rows_tracked)),
+            operators=progress,
             event_min=_event_time(facts.get("eventTime"), "min"),
             event_mean=_event_time(facts.get("eventTime"), "avg"),
             event_max=_event_time(facts.get("eventTime"), "max"),
@@ -189,14 +193,29 @@ def _operators(operators: Iterable[Mapping[str, Any]], *, rows_tracked: bool) ->
     for operator in operators:
         name = str(operator.get("operatorName") or "state")
         met[name] = met.get(name, 0) + 1
+        times = _times_computed(operator)
         yield OperatorProgress(
             name=name if met[name] == 1 else f"{name} {met[name]}",
-            rows=int(operator["numRowsTotal"]) if rows_tracked else None,
-            bytes=int(operator["memoryUsedBytes"]),
-            updated=int(operator.get("numRowsUpdated") or 0),
-            late=int(operator.get("numRowsDroppedByWatermark") or 0),
+            rows=round(operator["numRowsTotal"] / times) if rows_tracked else None,
+            bytes=round(operator["memoryUsedBytes"] / times),
+            updated=round((operator.get("numRowsUpdated") or 0) / times),
+            late=round((operator.get("numRowsDroppedByWatermark") or 0) / times),
             commit_ms=int(operator.get("commitTimeMs") or 0),
         )
+
+
+def _times_computed(operator: Mapping[str, Any]) -> float:
+    """How often an operator's partitions were computed in the batch, on average: its figures are sums over all times.
+
+    Source: StateStoreWriter.setStoreMetrics; SymmetricHashJoinStateManager, which has four stores for a partition, or
+    one by its newest format.
+    """
+    stores, once = operator.get("numStateStoreInstances") or 0, operator.get("numShufflePartitions") or 0
+    if operator.get("operatorName") == "symmetricHashJoin" and stores >= 4 * once:
+        once *= 4
+    elif operator.get("operatorName") == "globalLimit":
+        once = 1
+    return max(1.0, stores / once) if once else 1.0
 
 
 def _event_time(event_time: Mapping[str, str] | None, name: str) -> datetime | None:

@@ -19,7 +19,7 @@ from headrace.queries.layout import history_file
 from headrace.redaction import redacted
 from headrace.run.query_run import QueryRun, Running
 from headrace.spark.messages.refusals import is_from_spark
-from headrace.spark.plans.plan_text import plan_text, reads_all
+from headrace.spark.plans.plan_text import plan_text, reads_again, reads_all
 from headrace.spark.stream.work import batch_work, task_failures, task_skew
 from headrace.storage.durable import replace_file
 from headrace.units import instant
@@ -268,8 +268,10 @@ def rightly_counted(project: Project, running: Running, record: BatchRecord, spa
     disturbances, running.disturbances = running.disturbances, task_failures(spark)
     if running.reads_all is None and record.rows:
         running.reads_all = reads_all(running.handle)
-    if all(whole) and not unread and disturbances == running.disturbances and running.reads_all is not False:
-        times = max(1, len(whole))
+    sound = all(whole) and not unread and disturbances == running.disturbances and running.reads_all is not False
+    again = (len(whole) > 1 and reads_again(running.handle)) if sound else None
+    if again is not None:
+        times = len(whole) if again else 1
         return _corrected(record, {source.name: (source.rows // times, 0) for source in record.sources})
     found = _rows_of(project, running, [record.batch], spark)
     return _corrected(record, found[record.batch]) if found else record

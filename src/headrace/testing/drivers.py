@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import Part, replace_file
-from headrace.contract import Boundary, readable_back
+from headrace.contract import BatchRecord, Boundary, readable_back
 from headrace.errors import Finding, ProjectError
 from headrace.model import Default, Project, Query, Target
 from headrace.queries.application import sink_context
@@ -244,7 +244,7 @@ class TimelineDriver:
         last = checkpoint.last_committed
         for progress in self._running.handle.recentProgress if self._running is not None else ():
             if progress["batchId"] == last:
-                self.state_rows = sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+                self.state_rows = BatchRecord.parse(progress.json).state_rows or 0
         commit = None if last is None else checkpoint.commit(last)
         if commit is not None and commit.next_watermark_ms > 0:
             self.watermark = datetime(1970, 1, 1) + timedelta(milliseconds=commit.next_watermark_ms)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from headrace.connectors.sql import takeover
 from headrace.connectors.sql.ledger import Ledger
@@ -176,6 +177,17 @@ def test_the_first_batch_goes_by_the_driver_if_it_reads_little(
     assert context.rows() == [(f"n{number}", number) for number in range(5)]
 
 
+@pytest.mark.parametrize(("groups", "ways"), [(5, ["small"]), (40_000, ["small", "large"])])
+def test_the_first_batch_of_an_aggregate_is_tried_by_the_driver_whatever_it_reads(
+    context: Life, monkeypatch: pytest.MonkeyPatch, groups: int, ways: list[str]
+) -> None:
+    taken, context.mode = ways_taken(monkeypatch), "update"
+    frame = context.spark.range(0, 1_000_000, 1, 2).groupBy((F.col("id") % groups).cast("string").alias("name"))
+    context.begin()(frame.agg(F.count("*").alias("total")), 0)
+    assert [way.partition(" ")[0] for way in taken] == ways
+    assert context.database.query("SELECT count(*), sum(total) FROM result") == [(groups, 1_000_000)]
+
+
 def test_a_few_wide_rows_go_by_the_executors_too(context: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = ways_taken(monkeypatch)
     context.schema = "name STRING, body STRING"
@@ -319,7 +331,6 @@ def test_a_value_that_is_too_long_or_out_of_range_is_named_or_set_aside(context:
 
 
 def test_a_batch_in_the_ledger_is_skipped_without_being_computed(context: Life) -> None:
-    from pyspark.sql import functions as F
 
     writer = context.begin()
     writer(context.frame([("a", 1)]), 0)

@@ -8,6 +8,7 @@ as below an empty input, its `get` ends with an AssertionError of the JVM (Pytho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import execution_of
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # The readers that leave rows out by a filter that is pushed down to them; of these two it can be switched off.
 _FILTERING = ("parquet", "orc", "avro", "xml")
 _BY_SETTING = ("csv", "json")
+# What these have computed stays until the batch is done.
+_KEPT = ("ShuffleExchangeExec", "BroadcastExchangeExec")
 
 
 def plan_text(query: StreamingQuery) -> str:
@@ -35,17 +38,57 @@ def reads_all(query: StreamingQuery) -> bool:
     """
     from py4j.protocol import Py4JError
 
-    jsq: Any = query._jsq
     try:
-        leaves = jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
-        return not any(map(_filters, sequence(leaves)))
+        return not any(_filters(scan) for scan, _ in _scans(_executed(query)))
     except Py4JError:
         return True  # It has ended meanwhile, or runs by another engine.
 
 
+def reads_again(query: StreamingQuery) -> bool | None:
+    """Whether the last batch's sources are read again when its rows are computed again.
+
+    What a shuffle has written stays, so that a source below one is read once. None: one is read again, another is not,
+    or it is not known.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        found = {not is_shuffled for _, is_shuffled in _scans(_executed(query))}
+    except Py4JError:
+        return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _executed(query: StreamingQuery) -> Any:
+    jsq: Any = query._jsq
+    return jsq.streamingQuery().lastExecution().executedPlan()
+
+
+def _scans(plan: Any, *, is_shuffled: bool = False) -> Iterator[tuple[Any, bool]]:
+    """The scans of streams in a physical plan, each with whether its rows come through a shuffle or a broadcast.
+
+    Source: StreamSourceAwareSparkPlan; AdaptiveSparkPlanExec and QueryStageExec, which hide what they run.
+    """
+    from py4j.protocol import Py4JError
+
+    name = str(plan.getClass().getSimpleName())
+    if name == "AdaptiveSparkPlanExec":
+        yield from _scans(plan.executedPlan(), is_shuffled=is_shuffled)
+    elif name.endswith("QueryStageExec"):
+        yield from _scans(plan.plan(), is_shuffled=is_shuffled)
+    elif plan.children().isEmpty():
+        with suppress(Py4JError):  # Others have no such method.
+            if plan.getStream().isDefined():
+                yield plan, is_shuffled
+    else:
+        is_shuffled = is_shuffled or name in _KEPT
+        for child in sequence(plan.children()):
+            yield from _scans(child, is_shuffled=is_shuffled)
+
+
 def _filters(leaf: Any) -> bool:
-    """Whether a leaf of the physical plan is a scan of a stream's files that may leave some of their rows out."""
-    if leaf.getClass().getSimpleName() != "FileSourceScanExec" or leaf.getStream().isEmpty():
+    """Whether the scan of a stream's files may leave some of their rows out."""
+    if leaf.getClass().getSimpleName() != "FileSourceScanExec":
         return False
     given = {name: str(leaf.metadata().apply(name)) for name in ("PartitionFilters", "PushedFilters")}
     format_ = str(leaf.relation().fileFormat()).lower()
@@ -73,14 +116,21 @@ def metrics_of(frame: DataFrame) -> Iterator[str]:
 def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether Spark's plan already brings rows of one key into one partition, as that of an aggregate does."""
     plan = execution_of(frame).executedPlan()
-    if int(plan.outputPartitioning().numPartitions()) == 1:
+    partitioning = plan.outputPartitioning()
+    if int(partitioning.numPartitions()) == 1:
         return True
     names = {attribute.exprId().toString(): attribute.name() for attribute in sequence(plan.output())}
-    partitioning = plan.outputPartitioning()
-    if partitioning.getClass().getSimpleName() != "HashPartitioning":
-        return False
-    return all(
+    return _is_hashed(partitioning) and all(
         expression.getClass().getSimpleName() == "AttributeReference"
         and names.get(expression.exprId().toString()) in key
         for expression in sequence(partitioning.expressions())
     )
+
+
+def is_shuffled(frame: DataFrame) -> bool:
+    """Whether the rows come out of a shuffle, as those of an aggregate: computed again, only that is read again."""
+    return _is_hashed(execution_of(frame).executedPlan().outputPartitioning())
+
+
+def _is_hashed(partitioning: Any) -> bool:
+    return bool(partitioning.getClass().getSimpleName() == "HashPartitioning")
