@@ -26,7 +26,7 @@ SOURCE = "events"
 class Given(Stage):
     """A stage whose rows are those of the batch: how they are computed is no part of the protocol."""
 
-    def costs_little(self, frame: Any) -> bool:
+    def reads_little(self, frame: Any) -> bool:
         return True
 
     def small(self, frame: Any) -> Content | None:

@@ -34,7 +34,7 @@ SCHEMA = StructType([StructField("name", StringType()), StructField("total", Lon
 class Given(Stage):
     """A stage that is given its rows."""
 
-    def costs_little(self, frame: Any) -> bool:
+    def reads_little(self, frame: Any) -> bool:
         return False
 
     def small(self, frame: Any) -> Content | None:

@@ -70,9 +70,8 @@ class SqlStore(BatchStore[Content]):
         content, is_small = None, self._last_was_small
         if is_small is None:
             # Of the first batch only what it reads is known, and in complete mode it holds the whole result all the
-            # same. A worker of Python that would write it takes longer to start than a few rows take; and where it
-            # turns out to be large, what comes before the last shuffle is not computed again.
-            is_small = self.context.mode != "complete" and self.stage.costs_little(frame)
+            # same. A worker of Python that would write it takes longer to start than a few rows take.
+            is_small = self.context.mode != "complete" and self.stage.reads_little(frame)
         if is_small:
             with self.computing(batch):
                 content = self.stage.small(frame)

@@ -23,7 +23,7 @@ from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, flat
 from headrace.contract import OptionError, SinkContext
 from headrace.spark.plans.analysed import analysed_plan
-from headrace.spark.plans.plan_text import is_clustered, is_shuffled
+from headrace.spark.plans.plan_text import is_clustered, shuffled_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,9 +97,12 @@ class Stage:
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
-    def costs_little(self, frame: DataFrame) -> bool:
-        """Whether computing the batch twice costs little: it is tiny by what Spark knows of its files, or shuffled."""
-        return estimated_bytes(frame) <= TINY_BYTES or is_shuffled(frame)
+    def reads_little(self, frame: DataFrame) -> bool:
+        """Whether a batch is tiny by what Spark knows of its files, or by what the shuffles before it hold."""
+        if estimated_bytes(frame) <= TINY_BYTES:
+            return True
+        shuffled = shuffled_bytes(frame)
+        return shuffled is not None and shuffled <= TINY_BYTES
 
     def small(self, frame: DataFrame) -> Content | None:
         """The batch through the driver; None when a partition has too many rows. Nothing of it is written.

@@ -116,21 +116,42 @@ def metrics_of(frame: DataFrame) -> Iterator[str]:
 def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether Spark's plan already brings rows of one key into one partition, as that of an aggregate does."""
     plan = execution_of(frame).executedPlan()
-    partitioning = plan.outputPartitioning()
-    if int(partitioning.numPartitions()) == 1:
+    if int(plan.outputPartitioning().numPartitions()) == 1:
         return True
     names = {attribute.exprId().toString(): attribute.name() for attribute in sequence(plan.output())}
-    return _is_hashed(partitioning) and all(
+    partitioning = plan.outputPartitioning()
+    if partitioning.getClass().getSimpleName() != "HashPartitioning":
+        return False
+    return all(
         expression.getClass().getSimpleName() == "AttributeReference"
         and names.get(expression.exprId().toString()) in key
         for expression in sequence(partitioning.expressions())
     )
 
 
-def is_shuffled(frame: DataFrame) -> bool:
-    """Whether the rows come out of a shuffle, as those of an aggregate: computed again, only that is read again."""
-    return _is_hashed(execution_of(frame).executedPlan().outputPartitioning())
+def shuffled_bytes(frame: DataFrame) -> int | None:
+    """How many bytes the shuffles hold that all rows come out of, which are made for it; None where some come otherwise.
+
+    What they hold is not made again when the rows are computed. The smaller the result of an aggregate, the less its
+    shuffle holds.
+
+    Source: SparkContext.submitMapStage, by which ShuffleExchangeExec gives its statistics to adaptive execution.
+    """
+    rows = execution_of(frame).toRdd()
+    shuffles = list(_shuffles(rows))
+    if None in shuffles:
+        return None
+    made = (rows.context().submitMapStage(each).get() for each in shuffles if each.rdd().getNumPartitions())
+    return sum(sum(each.bytesByPartitionId()) for each in made)
 
 
-def _is_hashed(partitioning: Any) -> bool:
-    return bool(partitioning.getClass().getSimpleName() == "HashPartitioning")
+def _shuffles(rows: Any) -> Iterator[Any]:
+    """The shuffles by which the last stage of an RDD gets its rows; None for what it reads itself."""
+    dependencies = list(sequence(rows.dependencies()))
+    if not dependencies:
+        yield None
+    for each in dependencies:
+        if each.getClass().getSimpleName() == "ShuffleDependency":
+            yield each
+        else:
+            yield from _shuffles(each.rdd())
