@@ -130,7 +130,7 @@ def is_clustered(frame: DataFrame, key: Sequence[str]) -> bool:
 
 
 def shuffled_bytes(frame: DataFrame) -> int | None:
-    """How many bytes the shuffles hold that all rows come out of, which are made for it; None where some come otherwise.
+    """How many bytes the shuffles hold that all rows come out of, which are made for it; None if some come otherwise.
 
     What they hold is not made again when the rows are computed. The smaller the result of an aggregate, the less its
     shuffle holds.
