@@ -18,6 +18,7 @@ from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import batch_records, query_run, supervision
+from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
 
@@ -190,6 +191,18 @@ def test_the_rows_of_a_batch_are_those_that_its_offsets_hold_whatever_spark_leav
     forget(root, 1)
     assert run(load(root), spark=spark).exit_code == 0
     assert rows_total(root) == 200 * uses
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_rows_are_counted_below_an_adaptive_plan_too(tmp_path: Path, spark: SparkSession, form: str) -> None:
+    """Spark hides the scans of such a plan in its stages."""
+    body = "source.where(\"name = 'a' and amount = 4\").repartition(2)"
+    root = write_project(tmp_path / "p", OVER.format(format=form, body=body, more=""))
+    land_rows(root, form, "")
+    told = Told()
+    with applied(spark, {"spark.sql.adaptive.enabled": "true"}):
+        assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [record.rows for record in told.all(BatchRecord)] == [100] * 2
 
 
 TWICE = """
