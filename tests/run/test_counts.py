@@ -16,6 +16,7 @@ from pyarrow import parquet
 from headrace.api import load, run, status
 from headrace.cli import main
 from headrace.contract import BatchRecord
+from headrace.errors import Finding
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import batch_records, query_run, supervision
 from headrace.spark.jvm.session_conf import applied
@@ -331,3 +332,16 @@ def test_rows_in_quarantine_are_told_beside_those_that_came_in(
     capsys.readouterr()
     assert main(["status", "-C", str(root)]) == 0
     assert "9 (3 quarantined)" in capsys.readouterr().out
+
+
+def test_rows_in_quarantine_are_not_missed_where_the_batch_was_computed_twice(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """The last batch is large after a small one; Spark's count of its bad rows is that of both computations."""
+    bad = [{"name": "kiwi", "amount": "many"}] * 2
+    root = write_project(tmp_path / "p", QUARANTINING, batches=[ROWS, ROWS * 10_000 + bad])
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [(record.rows, record.quarantined) for record in told.all(BatchRecord)] == [(3, 0), (30_002, 2)]
+    [said] = told.all(Finding)
+    assert said.what.startswith("2 rows of source 'good_or_bad' in batch 1 do not fit the schema")

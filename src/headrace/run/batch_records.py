@@ -11,7 +11,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import source_of
-from headrace.contract import BatchRecord, Observer, SourcePrefix, SourceProgress
+from headrace.contract import BatchRecord, Observer, SourcePrefix, SourceProgress, bad_rows_metric
 from headrace.errors import CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
@@ -268,13 +268,27 @@ def rightly_counted(project: Project, running: Running, record: BatchRecord, spa
     disturbances, running.disturbances = running.disturbances, task_failures(spark)
     if running.reads_all is None and record.rows:
         running.reads_all = reads_all(running.handle)
-    sound = all(whole) and not unread and disturbances == running.disturbances and running.reads_all is not False
+    is_whole = all(whole) and disturbances == running.disturbances
+    sound = is_whole and not unread and running.reads_all is not False
     again = (len(whole) > 1 and reads_again(running.handle)) if sound else None
     if again is not None:
         times = len(whole) if again else 1
-        return _corrected(record, {source.name: (source.rows // times, 0) for source in record.sources})
+        counts = {source.name: (source.rows // times, 0) for source in record.sources}
+        return _corrected(_with_bad_rows(record, times), counts)
+    if not is_whole or len(whole) > 1:
+        record = _with_bad_rows(record, None)
     found = _rows_of(project, running, [record.batch], spark)
     return _corrected(record, found[record.batch]) if found else record
+
+
+def _with_bad_rows(record: BatchRecord, times: int | None) -> BatchRecord:
+    """The record with its sources' bad rows as one of so many computations counted them; None: they are not known."""
+    observed = dict(record.observed)
+    for name in {bad_rows_metric(source.name) for source in record.sources} & observed.keys():
+        counts = observed.pop(name)
+        if times is not None:
+            observed[name] = {key: (value or 0) // times for key, value in counts.items()}
+    return replace(record, observed=observed)
 
 
 def missed_records(
