@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import sqlite3
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,18 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from headrace.api import load, run, status
+from headrace.api import load, run, status, verify
+from headrace.build import project_session
 from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import batch_records, query_run, supervision
+from headrace.spark.jvm import session_conf
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
+from headrace.verify import proof
 
 from .projects import land, write_project
 from .test_run import Told
@@ -102,6 +106,21 @@ def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(tmp_path: P
     land(root, 3, ROWS)
     assert run(load(root), spark=spark).outcomes[0].rows == 3
     assert rows_total(root) == 12_009
+
+
+@pytest.mark.parametrize(("many", "purpose"), [(6, "reading"), (7, "short")])
+def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, many: int, purpose: str
+) -> None:
+    project = load(write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS]))
+    assert not proof.reads_much(project, ["kept"]), "there is no history"
+    assert run(project, spark=spark).exit_code == 0
+    asked: list[str] = []
+    monkeypatch.setattr(proof, "MANY_ROWS", many)
+    monkeypatch.setattr(project_session, "session", lambda _, *, purpose: asked.append(purpose))
+    monkeypatch.setattr(session_conf, "borrowed", lambda lender, begin: nullcontext(lender or begin() or spark))
+    assert verify(project, "kept").state == "equal"
+    assert asked == [purpose]
 
 
 def test_batches_that_spark_tells_too_late_are_counted_all_the_same(

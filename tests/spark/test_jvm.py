@@ -23,7 +23,7 @@ def asked(purpose):
     spark.stop()
     return seen
 
-print(json.dumps([asked(purpose) for purpose in ("short", "backlog", "stream", "short")]))
+print(json.dumps([asked(purpose) for purpose in ("short", "reading", "backlog", "stream", "reading")]))
 """
 
 
@@ -32,9 +32,11 @@ def test_a_stream_after_a_check_does_not_run_on_the_jvm_of_a_short_command() -> 
     env = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True, env=env)
-    (check, serial, _), (backlog, *_), (run, runs_serial, _), (again, *_) = answers = json.loads(done.stdout)
-    assert [rows for *_, rows in answers] == [3, 3, 3, 3]
+    (check, serial, _), (verdict, *_), (backlog, *_), (run, runs_serial, _), (again, *_) = answers = json.loads(
+        done.stdout
+    )
+    assert [rows for *_, rows in answers] == [3] * 5
     assert serial
     assert not runs_serial
-    assert len({check, backlog, run}) == 3, "another JVM"
+    assert len({check, verdict, backlog, run}) == 4, "another JVM"
     assert again == run, "which does for a short command too"

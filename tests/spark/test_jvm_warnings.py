@@ -54,7 +54,7 @@ def test_a_stream_on_this_machine_gets_the_collector_with_the_most_throughput(mo
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     for memory in ("", "8g", "512"):
-        for purpose in ("stream", "backlog"):
+        for purpose in ("stream", "backlog", "reading"):
             assert collectors(jvm_options(purpose, "", local=True, memory=memory)) == ["-XX:+UseParallelGC"]
     assert collectors(jvm_options("short", "", local=True)) == ["-XX:+UseSerialGC"]
     # Long pauses of a large heap, no second core, and a driver of a cluster: the JVM chooses.

@@ -55,7 +55,7 @@ def session(
         },
     )
     # A look at a project writes nothing into its storage.
-    storage = None if purpose == "short" else project.storage
+    storage = None if purpose in ("short", "reading") else project.storage
     connection.make_ready(made, master, worker_packages(project), storage, begin=begin)
     return made
 
@@ -82,9 +82,14 @@ def _packed(project: Project, master: str) -> dict[str, str]:
     return pack.settings(archive, project.target.spark)
 
 
-def borrowed(project: Project, spark: SparkSession | None = None) -> AbstractContextManager[SparkSession]:
-    """A session to read with, given back as it was; one of the project's own where there is none to copy."""
-    return session_conf.borrowed(spark, lambda: session(project, purpose="short"))
+def borrowed(
+    project: Project, spark: SparkSession | None = None, *, much: bool = False
+) -> AbstractContextManager[SparkSession]:
+    """A session to read with, given back as it was; one of the project's own where there is none to copy.
+
+    much: it will read so many rows that the JVM's second compiler gains more than it costs.
+    """
+    return session_conf.borrowed(spark, lambda: session(project, purpose="reading" if much else "short"))
 
 
 def jars_of(project: Project) -> tuple[Jars, ...]:

@@ -37,7 +37,7 @@ from headrace.verify.answer import BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import version_ranges
 from headrace.verify.comparison import compare, corrections, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, LateInput, counts, listed
-from headrace.verify.proof import blockers, committed_batch, uncommitted
+from headrace.verify.proof import blockers, committed_batch, reads_much, uncommitted
 from headrace.verify.verdict import Lateness, Replayed
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _late(
         return Lateness(query=query, batch=committed, since=since, findings=unreadable)
     directory = None if to is None else late_directory(project, declared, to)
     with (
-        borrowed(project, spark) as spark,
+        borrowed(project, spark, much=reads_much(project, [query])) as spark,
         applied(spark, session_settings(project, spark)),
         registered_tables(project, declared, spark),
     ):

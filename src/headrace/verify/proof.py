@@ -14,13 +14,14 @@ from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Snapshot, readable_back
-from headrace.errors import CheckFailed, Finding
+from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import Project, Query
+from headrace.observe.history import History
 from headrace.observe.lag import left_out
 from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
@@ -36,6 +37,9 @@ from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, RE
 from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.scope import WHOLE, Choice, RowScope
 from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, findings_of
+
+# A JVM with both compilers begins a second later, and reads a row in two thirds of the time.
+MANY_ROWS = 1_000_000
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +80,7 @@ def verify_each(
             if findings:
                 verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
             else:
-                spark = spark or opened.enter_context(borrowed(project))
+                spark = spark or opened.enter_context(borrowed(project, much=reads_much(project, queries)))
                 with borrowed(project, spark) as session, applied(session, session_settings(project, session)):
                     verdict = _guarded(project, declared, committed, session, scope, mend)
                     verdict = replace(verdict, findings=(*verdict.findings, *_left_out(project, declared)))
@@ -86,6 +90,16 @@ def verify_each(
                 seconds=time.monotonic() - begun,
                 findings=tuple(with_command(declared, project.redacted_finding(each)) for each in verdict.findings),
             )
+
+
+def reads_much(project: Project, queries: Sequence[str]) -> bool:
+    """Whether these queries have taken many rows, by the history; without one it is not known."""
+    file = history_file(project.local_storage)
+    with suppress(HeadraceError):
+        if file.exists():
+            with History.open(file, read_only=True) as history:
+                return sum(each.rows_total for each in history.statuses() if each.query in queries) >= MANY_ROWS
+    return False
 
 
 def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Finding, ...]]:

@@ -112,7 +112,7 @@ def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "",
         return options
     if purpose == "short":
         options.append("-XX:TieredStopAtLevel=1")
-    elif purpose == "backlog":
+    elif purpose != "stream":
         options += _directives()
     given = " ".join([own, *(os.environ.get(name, "") for name in _JVM_VARIABLES)])
     if not re.search(r"-XX:\+Use\w*GC\b", given):
@@ -218,7 +218,7 @@ class _Asked:
 
 
 # The shortest first.
-_LASTING: tuple[Purpose, ...] = ("short", "backlog", "stream")
+_LASTING: tuple[Purpose, ...] = ("short", "reading", "backlog", "stream")
 _started_for: _Asked | None = None
 
 

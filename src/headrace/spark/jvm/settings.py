@@ -38,8 +38,9 @@ JSON_TIMES = {
 # NULLs are written, and times are those of the session's zone.
 WHOLE_JSON = {"ignoreNullFields": "false", **JSON_TIMES}
 WHOLE_JSON_UTC = {**WHOLE_JSON, "timeZone": "UTC"}
-# What a session is for: queries that go on, queries that take what is there and end, or a short command.
-Purpose = Literal["stream", "backlog", "short"]
+# What a session is for: queries that go on, queries that take what is there and end, an answer over many rows, or a
+# short command. The last two write nothing into the project's storage.
+Purpose = Literal["stream", "backlog", "reading", "short"]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 BLOCK_CACHE = "spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB"
 # What the stores of one state may keep of their files in memory together, in MB; Spark gives each partition 8.
@@ -149,7 +150,7 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
     )
     yield Setting(
         "spark.sql.adaptive.enabled",
-        "true" if purpose == "short" else "false",
+        "true" if purpose in ("short", "reading") else "false",
         "Spark switches it off for stateful queries and warns each time; batch answers profit from it",
     )
     yield Setting(
