@@ -118,10 +118,16 @@ class Versions:
 
 
 def commit() -> str:
-    """The commit that is measured, with `-dirty` where a file that Git knows is not as it says; `none` without Git."""
-    asked = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    """The commit that is measured, with `-dirty` where a file that Git knows is not as it says; `none` without Git.
+
+    The results of another benchmark are not what is measured.
+    """
+    git = ["git", "-C", str(RESULTS.parent.parent)]
+    results = f":!{RESULTS.relative_to(RESULTS.parent.parent)}"
+    asked = ([*git, "rev-parse", "--short=12", "HEAD"], [*git, "status", "--porcelain", "-uno", "--", ".", results])
     try:
-        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+        head, changed = (subprocess.run(each, check=True, capture_output=True, text=True).stdout for each in asked)
+        return head.strip() + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return _NO_COMMIT
 
