@@ -871,7 +871,7 @@ DEFECTS = (
     Defect("a change takes no lock", _change_takes_no_lock, 320),
     Defect("a reset leaves the result", _sink_not_reset, 3),
     Defect("an undone reset leaves the result", _sink_not_brought_back, 71),
-    Defect("a reset is undone after a new start", _undo_after_a_new_start, None),
+    Defect("a reset is undone after a new start", _undo_after_a_new_start, 122),
     Defect("a rewind leaves the result", _sink_not_rewound, 94),
     Defect("a rewind leaves the ledger's lines", _rewind_leaves_the_lines, 94),
     Defect("a rewind leaves the rows", _rewind_leaves_the_rows, 94),

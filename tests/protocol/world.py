@@ -501,6 +501,9 @@ class World:
         with self.scheduler.aside():
             continued = "" if change.status is None or not change.status.is_cut_off else change.status.begun
         others, begun_so_far = self._others(process), len(self.drivers)
+        with self.scheduler.aside():
+            is_done = change.status is not None and change.status.phase == "done"
+        has_run = verb == "undo" and isinstance(change, Reset) and is_done and bool(self._rows())
         more = {"wait": random.random() < 0.5} if isinstance(change, Rebuild) and verb == "apply" else {}
         try:
             getattr(change, verb)(reached=lambda step: self._reached(process, step), **more)
@@ -511,6 +514,8 @@ class World:
                 self._require_changed(process, change, verb)
             raise
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
+        if has_run:
+            self._broken(f"{process.name} has undone a reset though rows have come in since")
         self._require_changed(process, change, verb)
 
     def _reached(self, process: Process, step: str) -> None:
