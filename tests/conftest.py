@@ -50,12 +50,10 @@ QUICK = (
     *("tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
     "tests/verify/test_comparison.py",
 )
-# The JVMs that tests start live too short for what the second compiler gains; that of the shared session does not.
-# Alone, the first has a fifth of the usual room, and would clear it again and again. Their heaps are small: a collector
-# with threads of its own costs a tenth more.
-FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+# The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
+# and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.
 os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS", f"{FIRST_COMPILER} -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:-UsePerfData"
+    "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:-UsePerfData"
 )
 
 # A finding that the catalogue does not have fails the test, in the processes that it starts too.
@@ -154,8 +152,7 @@ class Sessions:
                 patch.chdir(ROOT)
                 patch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(WITHOUT_CODE_GENERATION))
                 # All of its heap from the start: it is collected a third as often.
-                options = os.environ["SPARK_SUBMIT_OPTS"].replace(FIRST_COMPILER, "")
-                patch.setenv("SPARK_SUBMIT_OPTS", f"{options} -Xms1g")
+                patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} -Xms1g")
                 self.current = local_session(self.home, connectors=names)
             self.connectors = names
             local = self.current.sparkContext.getConf().get("spark.local.dir") or ""
