@@ -95,7 +95,7 @@ def verify_each(
 def reads_much(project: Project, queries: Sequence[str]) -> bool:
     """Whether these queries have taken many rows, by the history; without one it is not known."""
     file = history_file(project.local_storage)
-    with suppress(HeadraceError):
+    with suppress(HeadraceError, OSError):
         if file.exists():
             with History.open(file, read_only=True) as history:
                 return sum(each.rows_total for each in history.statuses() if each.query in queries) >= MANY_ROWS

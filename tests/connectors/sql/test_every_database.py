@@ -188,6 +188,15 @@ def test_the_first_batch_of_an_aggregate_goes_by_the_driver_if_its_shuffle_holds
     assert context.database.query("SELECT count(*), sum(total) FROM result") == [(groups, 1_000_000)]
 
 
+def test_what_fails_before_the_shuffle_of_a_first_batch_is_told_and_nothing_is_written(context: Life) -> None:
+    context.mode = "update"
+    name = F.expr("CASE WHEN id = 7 THEN raise_error('not this row') ELSE string(id % 5) END").alias("name")
+    frame = context.spark.range(0, 1_000_000, 1, 2).groupBy(name).agg(F.count("*").alias("total"))
+    with pytest.raises(Exception, match="not this row"):
+        context.begin()(frame, 0)
+    assert context.database.query("SELECT count(*) FROM result") == [(0,)]
+
+
 def test_a_few_wide_rows_go_by_the_executors_too(context: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = ways_taken(monkeypatch)
     context.schema = "name STRING, body STRING"

@@ -39,6 +39,33 @@ def test_a_batch_of_an_aggregate_with_a_watermark() -> None:
     assert record.backlog is None
 
 
+@pytest.mark.parametrize(
+    ("operator", "partitions", "stores", "times"),
+    [
+        ("stateStoreSave", 2, 2, 1),
+        ("stateStoreSave", 2, 4, 2),
+        ("stateStoreSave", 2, 1, 1),
+        ("symmetricHashJoin", 2, 8, 1),
+        ("symmetricHashJoin", 2, 24, 3),
+        ("symmetricHashJoin", 2, 4, 2),
+        ("globalLimit", 2, 1, 1),
+        ("globalLimit", 2, 2, 2),
+    ],
+)
+def test_the_figures_of_an_operator_are_those_of_one_computation(
+    operator: str, partitions: int, stores: int, times: int
+) -> None:
+    figures = {"numRowsTotal": 600, "numRowsUpdated": 120, "memoryUsedBytes": 6_000, "numRowsDroppedByWatermark": 12}
+    counts = {"numShufflePartitions": partitions, "numStateStoreInstances": stores}
+    record = BatchRecord.parse(
+        changed("heard_6", stateOperators=[{"operatorName": operator, "commitTimeMs": 5, **figures, **counts}])
+    )
+    assert (record.state_rows, record.state_bytes) == (600 / times, 6_000 / times)
+    [found] = record.operators
+    assert (record.dropped_by_watermark, found.late, found.updated) == (12 / times, 12 / times, 120 / times)
+    assert found.commit_ms == 5
+
+
 def test_the_first_batch_starts_from_nothing() -> None:
     record = BatchRecord.parse(text("heard_0"))
     assert (record.sources[0].start, record.sources[0].end) == (None, '{"logOffset":0}')
