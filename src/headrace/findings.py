@@ -332,7 +332,7 @@ CODES = (
     Code("HR850", "nothing runs that could take the order"),
     Code("HR851", "an order was not carried out"),
     Code("HR852", "the running application does not understand a request"),
-    Code("HR853", "a process has not ended"),
+    Code("HR853", "a process has not ended, or does not answer"),
     Code("HR856", "other terminals cannot reach a run", WARNING),
     Code("HR857", "the archive of the workers' packages is missing, or cannot be made"),
     Code("HR859", "workers do not see the storage"),

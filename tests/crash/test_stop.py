@@ -51,7 +51,8 @@ class Family:
                 [sys.executable, *command],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, MARK: mark, "TMPDIR": str(scratch)},
+                # Python then tells where its threads are when it is aborted.
+                env={**os.environ, MARK: mark, "TMPDIR": str(scratch), "PYTHONFAULTHANDLER": "1"},
                 # As from a shell of one's own, whose Ctrl-C is not ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
@@ -74,11 +75,13 @@ class Family:
         assert told["event"] == "result", self.said()
         return {"exit_code": told["exit_code"], **{each["query"]: each["state"] for each in told["outcomes"]}}
 
-    def await_word(self, word: str) -> None:
+    def await_word(self, word: str, *, asked_by: Family | None = None) -> None:
+        """Wait until it says `word`; `asked_by` waits for that as well, and is not to end before."""
         ends = time.monotonic() + 120
         while word not in self.said():
             assert self.process.poll() is None, self.said()
-            assert time.monotonic() < ends, self.said()
+            assert asked_by is None or asked_by.process.poll() is None, asked_by.said()
+            assert time.monotonic() < ends, self.stacks() + ("" if asked_by is None else asked_by.said())
             time.sleep(0.1)
 
     def gone(self, seconds: float = FEW_SECONDS) -> bool:
@@ -89,10 +92,10 @@ class Family:
         return not self.members()
 
     def stacks(self) -> str:
-        """What is left, what it has printed, and where its threads are, if it is a `SESSION` that still runs."""
+        """What is left, what it has printed, and where its threads are; ends it."""
         left = self.members()
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGUSR1)
+            self.process.send_signal(signal.SIGABRT)
             time.sleep(1.0)
         return f"of process {self.process.pid}: {left}\n{self.said()}"
 
@@ -112,8 +115,6 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Fami
 
 
 SESSION = """
-import faulthandler, signal
-faulthandler.register(signal.SIGUSR1)
 from headrace.spark.jvm.session import start
 spark = start(master="local[1]", purpose="short", name="p", overrides={{
     "spark.hadoop.fs.s3a.secret.key": "{secret}",
@@ -270,7 +271,7 @@ def test_stop_waits_for_a_sink_that_hangs_and_stop_now_loses_nothing(
         until("batch that waits for the lock", offsets.exists)
         draining = Family("drain", ["-m", "headrace", "stop", "-C", str(root)], tmp_path)
         family.append(draining)
-        run.await_word('"stopping"')
+        run.await_word('"stopping"', asked_by=draining)
         with pytest.raises(subprocess.TimeoutExpired):
             draining.process.wait(3.0)
         begun = time.monotonic()

@@ -259,6 +259,35 @@ def test_a_process_that_does_not_end_is_named(tmp_path: Path, board: Board, monk
     assert (answer.finding.code, answer.finding.fix) == ("HR853", f"end it: kill -9 {os.getpid()}")
 
 
+@contextmanager
+def silent(storage: Path, pid: int) -> Iterator[None]:
+    """The socket of a process that takes connections and does not answer."""
+    home = control_directory(storage)
+    home.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(home / f"{pid}.sock"))
+        listening.listen()
+        yield
+
+
+def test_a_process_that_does_not_answer_is_told_and_not_passed_over(
+    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_client, "HELLO_SECONDS", 0.3)
+    with silent(tmp_path, 1):
+        for ask in (running, lambda storage: RunningApplications(storage).stop()):
+            with pytest.raises(NotRunning, match=r"HR853.*process 1 has not answered"):
+                ask(tmp_path)
+        with serving(tmp_path, board, Orders(), lambda _: board.close()):
+            with pytest.raises(NotRunning, match="HR853"):
+                running(tmp_path, "other")
+            assert [each.pid for each in running(tmp_path)] == [os.getpid()]
+            stopped, not_reached = RunningApplications(tmp_path).stop()
+    assert stopped == OrderAnswer(said="the application has stopped")
+    assert not_reached.finding is not None
+    assert (not_reached.finding.code, "kill -9 1" in not_reached.finding.fix) == ("HR853", True)
+
+
 def test_a_run_without_a_socket_and_a_log_is_warned_once_of_each(tmp_path: Path) -> None:
     write_project(tmp_path)
     (tmp_path / ".headrace").write_text("a file where the directory should be")

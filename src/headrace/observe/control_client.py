@@ -17,7 +17,8 @@ from headrace.observe.board import OrderAnswer, Verb, who
 from headrace.observe.control_server import ALREADY_STOPPING, clear, is_own, sockets
 from headrace.queries.processes import birth
 
-HELLO_SECONDS = 5.0
+# A process that is gone refuses at once; one on a machine that is overloaded may take this long to answer.
+HELLO_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 # What a process may take to end its session and itself after the last query.
 EXIT_SECONDS = 60.0
@@ -101,7 +102,9 @@ class RunningApplications:
         """
         if query is not None:
             return [each.order("stop", query) for each in running(self._storage, query)]
-        return [each.stop(now=now, notify=notify) for each in running(self._storage)]
+        there, silent = _running(self._storage)
+        stopped = [each.stop(now=now, notify=notify) for each in there]
+        return [*stopped, *(OrderAnswer(finding=_not_answered(pid)) for pid in silent)]
 
     def pause(self, query: str) -> OrderAnswer:
         """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
@@ -122,34 +125,49 @@ class RunningApplications:
 
 def applications(storage: Path) -> list[RunningApplication]:
     """All that run out of a storage directory and answer; what dead processes have left is removed."""
-    found = []
+    return _found(storage)[0]
+
+
+def _running(storage: Path) -> tuple[list[RunningApplication], list[int]]:
+    """As `_found`; raises NotRunning where none answers."""
+    there, silent = _found(storage)
+    if not there and silent:
+        raise NotRunning(_not_answered(silent[0]))
+    if not there:
+        what = f"no application runs out of {storage}" + _unseen(storage)
+        raise NotRunning(code="HR850", what=what, fix="start one: headrace run")
+    return there, silent
+
+
+def _found(storage: Path) -> tuple[list[RunningApplication], list[int]]:
+    """Those that answer, and the processes that live and do not; `HELLO_SECONDS` are waited for each of these."""
+    found: list[RunningApplication] = []
+    silent: list[int] = []
     for pid, path in sockets(storage):
         try:
-            connection = _connected(path)
+            with _connected(path) as connection:
+                connection.settimeout(HELLO_SECONDS)
+                for facts in _lines(connection, {"do": "hello"}):
+                    if facts["birth"] == birth(int(facts["pid"])) and is_own(connection):
+                        found.append(_application(path, facts))
+                    break
         except (ConnectionRefusedError, FileNotFoundError):
             clear(storage, pid)
-            continue
+        except (TimeoutError, BlockingIOError):
+            silent.append(pid)
         except OSError:
             continue
-        with connection, suppress(OSError):
-            connection.settimeout(HELLO_SECONDS)
-            for facts in _lines(connection, {"do": "hello"}):
-                if facts["birth"] == birth(int(facts["pid"])) and is_own(connection):
-                    found.append(_application(path, facts))
-                break
-    return found
+    return found, silent
 
 
 def running(storage: Path, query: str | None = None) -> list[RunningApplication]:
     """Those that run `query`, or all; raises NotRunning where there is none."""
-    there = applications(storage)
-    if not there:
-        raise NotRunning(
-            code="HR850", what=f"no application runs out of {storage}" + _unseen(storage), fix="start one: headrace run"
-        )
+    there, silent = _running(storage)
     if query is None:
         return there
     found = [each for each in there if query in each.queries]
+    if not found and silent:
+        raise NotRunning(_not_answered(silent[0]))
     if not found:
         known = sorted({name for each in there for name in each.queries})
         what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(known) or 'none'}"
@@ -158,7 +176,7 @@ def running(storage: Path, query: str | None = None) -> list[RunningApplication]
 
 
 def _unseen(storage: Path) -> str:
-    """Which process holds a query's lock all the same: of another machine, or one without a socket."""
+    """Which process holds a query's lock all the same: of another machine, or without a socket."""
     for file in sorted(storage.glob("queries/*/driver.lock")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             holder = json.loads(file.read_text(encoding="utf-8"))
@@ -217,4 +235,12 @@ def _gone(pid: int) -> Finding:
         code="HR851",
         what=f"process {pid} has ended before it answered",
         fix="see how it ended: headrace status",
+    )
+
+
+def _not_answered(pid: int) -> Finding:
+    return Finding(
+        code="HR853",
+        what=f"process {pid} has not answered within {HELLO_SECONDS:.0f} seconds",
+        fix=f"see whether it hangs; to end it: kill -9 {pid}",
     )
