@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.queries.changes import Choice
     from headrace.run.query_run import Reached
     from headrace.run.stop import StopRequest
+    from headrace.verify.scope import RowScope
 
 
 def load(
@@ -74,17 +75,19 @@ def run(
     stop: StopRequest | None = None,
     accept_forward: bool = False,
     verify_every: float | None = None,
+    verify_parts: int = 1,
 ) -> results.RunResult:
     """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`.
 
     accept_forward: queries whose change only rows from now on follow resume, as with `on_change: forward`.
     verify_every: after so many seconds each time, the queries that have made batches are verified beside them.
+    verify_parts: each time one of so many parts of their keys, in turn.
     """
     from headrace.run.supervise import run as run_project
     from headrace.verify.late_rows import write_late_rows
 
     if verify_every is not None:
-        reporter = _with_verdicts(project, reporter, verify_every)
+        reporter = _with_verdicts(project, reporter, verify_every, verify_parts)
 
     if accept_forward:
         accepting = {name: replace(query, on_change="forward") for name, query in project.queries.items()}
@@ -101,8 +104,8 @@ def run(
     )
 
 
-def _with_verdicts(project: Project, reporter: Observer | None, seconds: float) -> Observer:
-    """The observer of a run, and one that verifies its queries beside it. Raises HeadraceError for no time."""
+def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
+    """The observer of a run, and one that verifies its queries beside it. Raises HeadraceError for no time or part."""
     from headrace.observe.observers import Observers
     from headrace.verify import verify as proved
     from headrace.verify.beside import VerifyingBeside
@@ -111,14 +114,20 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float) 
         fix = 'name a time between two looks: --verify-every "1 hour", or verify_every=3600'
         raise HeadraceError(code="HR090", what=f"results cannot be verified every {seconds:g} seconds", fix=fix)
 
+    if parts < 1:
+        fix = "name how many parts the keys are divided into: --verify-parts 10, or verify_parts=10"
+        raise HeadraceError(code="HR090", what=f"results cannot be verified in {parts} parts", fix=fix)
+
     def tell(verdict: results.Verdict) -> results.Verdict:
         _remember(project, verdict)
         return _announced(project, verdict)
 
     observers = Observers(*([] if reporter is None else [reporter]))
-    observers.add(
-        VerifyingBeside(seconds, lambda query, spark: proved(project, query, spark=spark), tell, observers.report)
-    )
+
+    def verify(query: str, spark: SparkSession, scope: RowScope) -> results.Verdict:
+        return proved(project, query, spark=spark, scope=scope)
+
+    observers.add(VerifyingBeside(seconds, verify, tell, observers.report, parts=parts))
     return observers
 
 
@@ -293,15 +302,16 @@ def verify(
     *,
     keys: Sequence[Mapping[str, str]] = (),
     since_batch: int | None = None,
+    part: tuple[int, int] | None = None,
     spark: SparkSession | None = None,
 ) -> results.Verdict:
     """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs.
 
     keys: only the rows that have all values of one of these, columns of the result and texts. since_batch: only the
-    rows that input of later batches has touched. The history keeps a verdict on the whole result, if the project has
-    one.
+    rows that input of later batches has touched. part: (3, 10) compares the third of ten parts of the keys. The history
+    keeps a verdict on the whole result, if the project has one.
     """
-    return next(verify_each(project, [query], keys=keys, since_batch=since_batch, spark=spark))
+    return next(verify_each(project, [query], keys=keys, since_batch=since_batch, part=part, spark=spark))
 
 
 def verify_each(
@@ -310,13 +320,14 @@ def verify_each(
     *,
     keys: Sequence[Mapping[str, str]] = (),
     since_batch: int | None = None,
+    part: tuple[int, int] | None = None,
     spark: SparkSession | None = None,
 ) -> Generator[results.Verdict, None, None]:
     """The verdict of each of `queries` (None: all), in one session, as soon as it is found; see `verify`."""
     from headrace.verify.proof import verify_each as proved
     from headrace.verify.scope import RowScope
 
-    scope = RowScope(keys=tuple(keys), since=since_batch)
+    scope = RowScope(keys=tuple(keys), since=since_batch, part=part)
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
         if scope.whole:
             _remember(project, verdict)

@@ -90,15 +90,17 @@ class Chances:
     cut_short: str = ""
 
     @classmethod
-    def drawn(cls, random: random.Random, *, is_rewindable: bool) -> Chances:
-        """Some of it, by chance: what is left out leaves the more to what remains."""
+    def drawn(cls, random: random.Random, *, is_rewindable: bool, about: str = "") -> Chances:
+        """Some of it, by chance: what is left out leaves the more to what remains; `about`: see World."""
         is_changing = random.random() < 0.45
-        events = random.sample(EVENTS, random.choice((1, 1, 2, 3)))
+        if about:
+            is_changing = about == "changes"
+        events = random.sample(LOSSES if about == "losses" else EVENTS, random.choice((1, 1, 2, 3)))
         if is_changing:
             events = ["change"] * 3 + events[: random.randint(0, 1)]
         changes = [name for name in CHANGES if random.random() < 0.5 and (is_rewindable or name != "rewind")]
-        cut_short = "change" if is_changing and random.random() < 0.6 else ""
-        if not is_changing and random.random() < 0.15:
+        cut_short = "change" if is_changing and (random.random() < 0.6 or about == "changes") else ""
+        if not is_changing and (random.random() < 0.15 or about == "renames") and about != "losses":
             cut_short = "rename"
         return cls(
             drivers=random.randint(1, 5),
@@ -122,11 +124,13 @@ Work = Callable[[Process, str], None]
 class World:
     """Everything of one seed; `chances`, `kind`, `is_rewindable`: where they are not left to it.
 
-    kind: of its storage. is_rewindable: its sink keeps what a rewind needs. is_topic: its sink is a topic of Kafka's.
+    about: "changes", "renames" or "losses", of which there is something in each such world. kind: of its storage.
+    is_rewindable: its sink keeps what a rewind needs. is_topic: its sink is a topic of Kafka's.
     """
 
     seed: int
     chances: Chances | None = None
+    about: str = ""
     kind: type[Bucket] | type[FileSystem] | None = None
     is_rewindable: bool | None = None
     is_topic: bool | None = None
@@ -135,10 +139,10 @@ class World:
         self.scheduler = Scheduler(self.seed)
         self.random = self.scheduler.random
         if self.is_topic is None:
-            self.is_topic = self.chances is None and self.random.random() < 0.2
+            self.is_topic = self.chances is None and self.about != "changes" and self.random.random() < 0.2
         if self.is_rewindable is None:
             self.is_rewindable = not self.is_topic and self.random.random() < 0.5
-        drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable)
+        drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable, about=self.about)
         self.may = self.chances or drawn
         if self.is_topic:
             events = tuple(TOPIC_EVENTS.get(name, name) for name in drawn.events)
@@ -718,7 +722,8 @@ class World:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
         # Of a rename that an older copy of the storage has made the newest one alone finds the way out.
         is_apart = len(self.buckets) > 1 and any(len(names) > 1 for names in self.names.values())
-        is_refused = (self.is_lost or is_apart) and set(ends) <= {"HR407", "HR410"}
+        # Offsets that were lost too are in no ledger that was brought back from before.
+        is_refused = (self.is_lost or is_apart) and set(ends) <= {"HR407", "HR410", *(["HR514"] * self.is_lost)}
         if self._require_prefix() != self.input.count and not is_refused:
             self._broken(f"not all rows came in: {ends}")
 
@@ -854,6 +859,7 @@ TOPIC_LINES = 10
 # What happens to a topic in place of what happens to a table.
 TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
 # Methods of the world, and changes of the query by their names.
+LOSSES = ("back_up_database", "lose_power", "silence_database")
 EVENTS = (
     "change",
     "rename",

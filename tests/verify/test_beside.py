@@ -14,12 +14,13 @@ import pytest
 import headrace as hr
 from headrace.cli import main
 from headrace.contract import BatchRecord, Outcome
-from headrace.errors import Finding
+from headrace.errors import Finding, HeadraceError
 from headrace.observe.history import History
 from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
 from headrace.verify import Verdict, beside
 from headrace.verify.beside import VerifyingBeside
+from headrace.verify.scope import WHOLE, RowScope
 from tests.observe.history.test_store import RECORD
 from tests.run.projects import land, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
@@ -66,6 +67,15 @@ def test_the_verdict_is_in_the_history_while_the_query_runs_on(tmp_path: Path, s
 
 
 @pytest.mark.plain
+def test_parts_are_of_looks_that_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    assert main(["run", "--verify-parts", "3", "-C", str(root)]) == 2
+    assert "HR090" in capsys.readouterr().err
+    with pytest.raises(HeadraceError, match=r"HR090.*in 0 parts"):
+        hr.run(hr.load(root), verify_every=1.0, verify_parts=0)
+
+
+@pytest.mark.plain
 @pytest.mark.parametrize("interval", ["0 seconds", "hourly"])
 def test_no_time_between_two_looks_is_refused(
     interval: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -79,16 +89,20 @@ def test_no_time_between_two_looks_is_refused(
 
 
 def beside_of(
-    monkeypatch: pytest.MonkeyPatch, verify: Callable[[str, Any], Verdict], findings: list[Finding]
+    monkeypatch: pytest.MonkeyPatch,
+    verify: Callable[[str, Any, RowScope], Verdict],
+    findings: list[Finding],
+    *,
+    parts: int = 1,
 ) -> VerifyingBeside:
     """What verifies each hundredth of a second, beside a run."""
     monkeypatch.setattr(beside, "take_last_turn", object)
-    return VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append)
+    return VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
 
 
 @pytest.mark.plain
 def test_a_failure_of_verify_is_a_finding_and_the_next_one_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    def verify(query: str, spark: Any) -> Verdict:
+    def verify(query: str, spark: Any, scope: RowScope) -> Verdict:
         tried.append(query)
         raise ValueError("no luck")
 
@@ -104,8 +118,26 @@ def test_a_failure_of_verify_is_a_finding_and_the_next_one_is_tried(monkeypatch:
 
 
 @pytest.mark.plain
+def test_each_look_takes_the_next_part_and_after_a_mismatch_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(query: str, spark: Any, scope: RowScope) -> Verdict:
+        looked.append(scope)
+        return Verdict(query=query, batch=1, state="mismatch" if len(looked) in (4, 5) else "equal")
+
+    looked: list[RowScope] = []
+    verifying = beside_of(monkeypatch, verify, [], parts=3)
+    for count in range(1, 10):
+        verifying.progressed(RECORD)
+        wait_for(lambda count=count: len(looked) == count)  # type: ignore[misc]
+    verifying.close()
+    first = looked[0].part
+    assert first is not None
+    turn = [RowScope(part=((first[0] - 1 + at) % 3 + 1, 3)) for at in range(7)]
+    assert looked == [*turn[:4], WHOLE, WHOLE, *turn[4:]]
+
+
+@pytest.mark.plain
 def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def verify(query: str, spark: Any) -> Verdict:
+    def verify(query: str, spark: Any, scope: RowScope) -> Verdict:
         begun.set()
         assert broken_off.wait(60)
         ended.append(query)
@@ -127,7 +159,7 @@ def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.Monk
 
 @pytest.mark.plain
 def test_no_session_is_begun_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
-    def verify(query: str, spark: Any) -> Verdict:
+    def verify(query: str, spark: Any, scope: RowScope) -> Verdict:
         tried.append(query)
         raise ValueError("there is no session")
 

@@ -35,11 +35,18 @@ _WIDTH = 160
     help="Compare only the rows that have these values, as action=open,hour=2024-01-01T01:00.",
 )
 @click.option("--since", type=click.IntRange(min=0), metavar="BATCH", help="Compare only what later batches touched.")
+@click.option("--part", metavar="K/N", help="Compare only the K-th of N parts of the keys, as 3/10.")
 @click.option("--repair", is_flag=True, help="Put the wrong rows right, by their key.")
 @click.option("--undo", is_flag=True, help="Bring back what the last repair has replaced.")
 @begins
 def verify(
-    queries: tuple[str, ...], keys: Sequence[str], since: int | None, repair: bool, undo: bool, options: ChangeOptions
+    queries: tuple[str, ...],
+    keys: Sequence[str],
+    since: int | None,
+    part: str | None,
+    repair: bool,
+    undo: bool,
+    options: ChangeOptions,
 ) -> int:
     """Prove that results equal the batch query; 1 when one does not.
 
@@ -49,7 +56,8 @@ def verify(
     --undo brings back what was there before, until the query has written a batch again.
     """
     given = [_key(text) for text in keys]
-    if (repair or undo) and (len(queries) != 1 or since is not None or (repair and undo) or (undo and keys)):
+    narrowed = since is not None or part is not None
+    if (repair or undo) and (len(queries) != 1 or narrowed or (repair and undo) or (undo and keys)):
         raise click.UsageError("--repair, which --key may limit, and --undo are each of one query")
     if not repair and (options.yes or options.dry_run):
         raise click.UsageError("--yes and --dry-run are of --repair")
@@ -62,7 +70,7 @@ def verify(
     project = options.project()
     names = chosen(project, queries)
     worst = 0
-    for verdict in _judged(project, names, given, since):
+    for verdict in _judged(project, names, given, since, None if part is None else _part(part)):
         worst = max(worst, verdict.exit_code)
         if options.as_json:
             say_json(verdict.as_dict())
@@ -79,6 +87,13 @@ def _key(text: str) -> dict[str, str]:
     return {name.strip(): value for name, _, value in pairs}
 
 
+def _part(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise click.BadParameter(f"'{text}' is not K/N, as 3/10 for the third of ten parts", param_hint="--part")
+    return int(found[1]), int(found[2])
+
+
 def _plan(plan: RepairPlan | None) -> None:
     if plan is not None:
         _say(plan.verdict)
@@ -89,7 +104,11 @@ def _plan(plan: RepairPlan | None) -> None:
 
 
 def _judged(
-    project: Project, names: Sequence[str], keys: Sequence[Mapping[str, str]], since: int | None
+    project: Project,
+    names: Sequence[str],
+    keys: Sequence[Mapping[str, str]],
+    since: int | None,
+    part: tuple[int, int] | None,
 ) -> Iterator[Verdict]:
     """Each verdict as soon as it is found."""
     from rich.console import Console
@@ -97,7 +116,7 @@ def _judged(
     from headrace.api import verify_each
 
     console = Console(stderr=True, markup=False, highlight=False)
-    with closing(verify_each(project, names, keys=keys, since_batch=since)) as verdicts:
+    with closing(verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
         for name in names:
             waiting = console.status(f"{name}: running the batch query") if console.is_terminal else nullcontext()
             with waiting:

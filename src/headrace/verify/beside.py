@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import BatchRecord, Observer, Outcome
 from headrace.errors import Finding
 from headrace.spark.jvm.session_conf import break_last_turn_off, take_last_turn
+from headrace.verify.scope import WHOLE, RowScope
 from headrace.verify.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -22,17 +24,24 @@ class VerifyingBeside(Observer):
     """Verifies the queries that have made batches since, one after the other; a verdict comes when it is there.
 
     The end of a query breaks its verification off, for the session of the run is about to stop, and none is begun
-    without one. verify: gives the verdict on a query in that session; what it raises ends no run. tell: hears of a
-    verdict. report: hears from this thread of what a user should know.
+    without one. verify: gives the verdict on a query in that session; what it raises ends no run. parts: of a query one
+    of so many parts of its keys is looked at each time, and after a mismatch all of them. tell: hears
+    of a verdict. report: hears from this thread of what a user should know.
     """
 
     def __init__(
         self,
         seconds: float,
-        verify: Callable[[str, SparkSession], Verdict],
+        verify: Callable[[str, SparkSession, RowScope], Verdict],
         tell: Callable[[Verdict], Verdict],
         report: Callable[[Finding], None],
+        *,
+        parts: int = 1,
     ) -> None:
+        self._parts = parts
+        # Of each query the next part; it begins with any, so that runs that end early see all of them in the end.
+        self._next: dict[str, int] = {}
+        self._doubtful: set[str] = set()
         self._seconds, self._verify, self._tell, self._report = seconds, verify, tell, report
         self._worked: set[str] = set()
         self._under_way = ""
@@ -71,14 +80,23 @@ class VerifyingBeside(Observer):
             self._under_way = query
         verdict, findings = None, list[Finding]()
         try:
-            verdict = self._verify(query, spark)
+            verdict = self._verify(query, spark, self._scope(query))
         except Exception as error:
             what = f"query '{query}' could not be verified beside its run: {type(error).__name__}: {error}"
             findings.append(Finding(code="HR717", what=what, fix=f"verify it by itself: headrace verify {query}"))
         with self._change:
             # What the end of the query has broken off says nothing of its result.
-            is_whole, self._under_way = self._under_way == query, ""
+            is_known, self._under_way = self._under_way == query, ""
             self._change.notify()
-        if is_whole:
+        if is_known:
+            if verdict is not None:
+                (self._doubtful.add if verdict.state == "mismatch" else self._doubtful.discard)(query)
             for finding in findings if verdict is None else self._tell(verdict).findings:
                 self._report(finding)
+
+    def _scope(self, query: str) -> RowScope:
+        if self._parts == 1 or query in self._doubtful:
+            return WHOLE
+        number = self._next.setdefault(query, random.randrange(self._parts))
+        self._next[query] = (number + 1) % self._parts
+        return RowScope(part=(number + 1, self._parts))

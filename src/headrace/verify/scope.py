@@ -1,8 +1,8 @@
-"""Which rows of a result are compared: all, those of some keys, or those that later batches have touched."""
+"""Which rows of a result are compared: all, some keys, a part of all keys, or those that later batches have touched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,28 +26,31 @@ Choice: TypeAlias = "Callable[[DataFrame], DataFrame]"
 class RowScope:
     """keys: columns of the result and their values as text, each of which chooses rows; without any, all are.
 
-    since: only rows that a row of a later batch has fed; None: all.
+    since: only rows that a row of a later batch has fed; None: all. part: only one of so many parts of the keys, the
+    first being 1; together the parts are all rows.
     """
 
     keys: tuple[Mapping[str, str], ...] = ()
     since: int | None = None
+    part: tuple[int, int] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether all rows are compared."""
-        return not self.keys and self.since is None
+        return not self.keys and self.since is None and self.part is None
 
     def __str__(self) -> str:
         keys = " or ".join(",".join(f"{name}={value}" for name, value in key.items()) for key in self.keys)
         later = "" if self.since is None else f"keys touched after batch {self.since}"
-        return " of ".join(filter(None, (later, keys)))
+        part = "" if self.part is None else f"part {self.part[0]} of {self.part[1]}"
+        return " of ".join(filter(None, (part, later, keys)))
 
     def choice(self, query: Query, spark: SparkSession, asked: BatchAnswer, key: tuple[str, ...]) -> Choice:
         """What takes these rows out of a frame with the result's schema. Raises CheckFailed.
 
         asked: the answer, over a prefix that is traced if `since` is given.
         """
-        keyed = self._keyed(query, spark, asked.frame.schema)
+        keyed = self._parted(self._keyed(query, spark, asked.frame.schema), identifying(asked.frame.schema, key))
         if self.since is None:
             return keyed
         try:
@@ -76,6 +79,16 @@ class RowScope:
             (F.coalesce(each["batch"] > F.lit(self.since), F.lit(False)) for each in fed),
         )
         return frame.where(later).select(*[F.col(f"`{name}`").alias(other) for name, other in names.items()]), names
+
+    def _parted(self, keyed: Choice, by: Sequence[str]) -> Choice:
+        """Of these rows those of the part, by a hash of the columns that identify a row; without such columns all."""
+        if self.part is None or not by:
+            return keyed
+        from pyspark.sql import functions as F
+
+        number, count = self.part
+        chosen = F.pmod(F.xxhash64(*[F.col(f"`{name}`") for name in by]), F.lit(count)) == F.lit(number - 1)
+        return lambda rows: keyed(rows).where(chosen)
 
     def _keyed(self, query: Query, spark: SparkSession, schema: StructType) -> Choice:
         if not self.keys:

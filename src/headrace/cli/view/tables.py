@@ -116,9 +116,10 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
 
 
 def _verdict(status: QueryStatus) -> str:
-    """What verify said last, and of how many batches: `equal (batch 23)`."""
+    """What verify said last, of how many batches, and of which rows alone: `equal (batch 23, part 3 of 10)`."""
     if not status.verdict:
         return formatting.NOTHING
     batch = status.verdict.get("batch")
     word = str(status.verdict.get("verdict") or status.verdict.get("state", ""))
-    return _SINCE.get(word, word) + ("" if batch is None else f" (batch {batch:,})")
+    of = ", ".join(filter(None, ("" if batch is None else f"batch {batch:,}", status.verdict.get("scope"))))
+    return _SINCE.get(word, word) + (of and f" ({of})")

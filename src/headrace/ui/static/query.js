@@ -65,7 +65,7 @@ const verdicts = (found) => {
     h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-12).map((each) =>
       h("li", { title: `${instant(each.at)} UTC` }, badge(level(each), verdictOf(each))))),
     table("Verdicts", [["At"], ["Verdict"], ["Batch", "num"], ["Read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
-      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(level(each), verdictOf(each))),
+      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(level(each), verdictOf(each)), each.scope ? h("span", { class: "soft" }, ` ${each.scope}`) : ""),
         ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
   ];
 };
