@@ -4,6 +4,7 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)
 ├── PlatformError              Java, an extra, a directory or a permission is missing (exit code 2)
 ├── CheckFailed                a check found an error before start (exit code 1)
+│   └── LeaseLost              another process may work on the query by now: nothing of it is to be touched
 ├── QueryFailed                a query stopped with an error (exit code 1)
 │   ├── Fenced                 a newer driver runs the same query (exit code 3)
 │   ├── SinkError              the sink refused or could not take a batch
@@ -203,6 +204,10 @@ class CheckFailed(HeadraceError):
     """A check found an error before anything was started."""
 
     exit_code = 1
+
+
+class LeaseLost(CheckFailed):
+    """This process was stopped for longer than its lease: another one may work on the query by now."""
 
 
 class QueryFailed(HeadraceError):

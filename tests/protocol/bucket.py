@@ -110,7 +110,22 @@ class Bucket(S3):
                 raise silent(self.url, "it does not answer in time")
             # What botocore does by itself.
             answer = getattr(self, f"_{verb}")(**options)
+        scheduler.stop_if_due()
         return answer
+
+    def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
+        """A process that is to be stopped in a move is stopped after a request, and not between a look and its request.
+
+        Against that there is no way: the request comes, whatever others have done since.
+        """
+        if self.scheduler.current is None:
+            return super().move(path, new, last)
+        process = self.scheduler.process
+        process.looks += 1
+        try:
+            super().move(path, new, last)
+        finally:
+            process.looks -= 1
 
     def _found(self, key: str) -> Object:
         if key not in self.objects:

@@ -582,8 +582,8 @@ def _move_deletes_as_it_copies(let: Let) -> None:
         finally:
             self.__dict__["moving"].remove(old)
 
-    def copied(self: S3, key: str, new: str) -> None:
-        copy(self, key, new)
+    def copied(self: S3, key: str, new: str, ask: Any = None) -> None:
+        copy(self, key, new, ask)
         if any(key.startswith(old) for old in self.__dict__.get("moving", ())):
             self._ask("delete_object", Key=key)
 

@@ -34,8 +34,9 @@ class Process:
     """A driver, or whoever works on a storage.
 
     crash_in, pause_in: before which of its changes of the world it ends, or is stopped for `pause_seconds`; None:
-    never. changes: how many it has come to. skew: by how many seconds its clock is wrong. kept: what its modules hold
-    in their globals.
+    never. changes: how many it has come to. looks: it looks before each change whether it may make it (nested as deep
+    as this is), so that it is stopped before such a look; is_due: it is to be. skew: by how many seconds its clock is
+    wrong. kept: what its modules hold in their globals.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Process:
     dead: bool = False
     paused_until: float = 0.0
     changes: int = 0
+    looks: int = 0
+    is_due: bool = False
     kept: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
 
@@ -140,10 +143,19 @@ class Scheduler:
             process.dead = True
             raise Crashed
         if process.pause_in is not None and process.changes >= process.pause_in:
-            self.trace.append(f"{process.name}: is stopped for {process.pause_seconds:.0f} s")
-            process.pause_in, process.paused_until = None, self.now + process.pause_seconds
+            process.pause_in, process.is_due = None, True
+            if not process.looks:
+                return self.stop_if_due()
+        if self.random.random() < _AT_CHANGES:
             self._yield(me)
-        elif self.random.random() < _AT_CHANGES:
+
+    def stop_if_due(self) -> None:
+        """Stop the process that runs for a while, if it is to be."""
+        me = self.current
+        if me is not None and me.process.is_due:
+            process = me.process
+            self.trace.append(f"{process.name}: is stopped for {process.pause_seconds:.0f} s")
+            process.is_due, process.paused_until = False, self.now + process.pause_seconds
             self._yield(me)
 
     @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -38,7 +39,7 @@ from headrace.run import plan as planning
 from headrace.run import start as starting
 from headrace.run.query_run import Request
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage import remembered, store
+from headrace.storage import remembered, s3, store
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
@@ -177,7 +178,7 @@ class World:
         # How many batches have come in; and what the result was before each change, by when that was.
         self._batches = 0
         self._count = 0
-        self._before: list[tuple[str, int, set[tuple[str, int]]]] = []
+        self._before: list[tuple[str, int, set[tuple[str, int]], dict[str, bytes]]] = []
 
     # --------------------------------------------------------------------------------------------- the story
 
@@ -190,6 +191,8 @@ class World:
 
     def _story(self) -> None:
         may, random = self.may, self.random
+        if self.about == "changes":
+            return self._story_of_changes()
         if may.cut_short:
             return self._short_story()
         is_changing = "change" in may.events
@@ -240,18 +243,68 @@ class World:
             self.scheduler.sleep(300.0)
         self.end()
 
+    def _story_of_changes(self) -> None:
+        """A query of some batches is changed again and again, by commands that are cut off, stopped, or two at once."""
+        random = self.random
+        for _ in range(random.randint(1, 2)):
+            self._more_files(1)
+            self.wait_for(self.begin("main", self.drive, calm=True, most=random.randint(1, 4)), 300.0)
+        if random.random() < 0.2:
+            self.begin("main", self.drive, calm=True)
+        for turn in range(random.randint(2, 5)):
+            self._more_files()
+            work = self.drive if turn and random.random() < 0.3 else self._change
+            process = self.begin("main", work, most=random.randint(1, 4) if work == self.drive else 0)
+            if random.random() < 0.15:
+                self.begin("main", self._change)
+            if random.random() < 0.4:
+                self._cut.add(process)
+            # Who is stopped in the midst wakes while others are at it.
+            self.scheduler.wait(partial(self._is_out, process), 300.0)
+            self.scheduler.sleep(random.choice((0.05, 20.0, LEASE_SECONDS + 1.0, LEASE_SECONDS + 1.0)))
+        self.scheduler.sleep(400.0)
+        self.calm()
+        self.wait_for(self.begin("main", self._rebuild_at_last, undisturbed=True))
+        self.end()
+
+    def _is_out(self, process: Process) -> bool:
+        """Whether a process has ended, or is stopped."""
+        return process.dead or process.paused_until > self.scheduler.now
+
+    def _rebuild_at_last(self, process: Process, bucket: str) -> None:
+        """Whatever was cut off: once that is ended, and what is kept of it discarded, the query can be rebuilt."""
+        self.end_changes(process, bucket)
+        project, query = self.declared(bucket)
+        while begun := pending.changes(project, query.name, spark=cast("SparkSession", self._session())):
+            self.scheduler.trace.append(f"{process.name}: discard of a {begun[0].name}")
+            begun[0].discard()
+        with self.scheduler.aside():
+            has_run = Checkpoint(layout_of(project, query).checkpoint).last_batch is not None
+        if not has_run:
+            return
+        self.scheduler.trace.append(f"{process.name}: apply of a rebuild")
+        self._rebuilding[process] = "apply"
+        try:
+            CHANGES["rebuild"](project, query.name, self._session()).apply(wait=True)
+        except HeadraceError as error:
+            self._broken(f"the query cannot be rebuilt: {error}")
+
     def end(self) -> None:
         """Nothing disturbs any more: what was cut off is ended, and a driver on each storage brings in what it can."""
         random = self.random
         self.input.count = self.may.files
-        self.database.faults = self.broker.faults = Faults()
-        self.database.away_until = self.broker.away_until = 0.0
-        for each in self.buckets.values():
-            each.lost = 0.0
+        self.calm()
         ends = []
         for bucket in random.sample(list(self.buckets), len(self.buckets)):
             ends.append(self._last_start(bucket))
         self._require_end(ends)
+
+    def calm(self) -> None:
+        """Nothing disturbs any more."""
+        self.database.faults = self.broker.faults = Faults()
+        self.database.away_until = self.broker.away_until = 0.0
+        for each in self.buckets.values():
+            each.lost = 0.0
 
     def _last_start(self, bucket: str) -> str:
         """How the last start over a storage is refused; "": it is not. What is said of a rename is done."""
@@ -272,8 +325,8 @@ class World:
         """Wait until a process has ended."""
         self.scheduler.wait(lambda: process.dead, seconds)
 
-    def _more_files(self) -> None:
-        self.input.count = min(self.input.count + self.random.randint(0, 3), self.may.files)
+    def _more_files(self, least: int = 0) -> None:
+        self.input.count = min(self.input.count + self.random.randint(least, 3), self.may.files)
 
     # ---------------------------------------------------------------------------------------------- the events
 
@@ -499,9 +552,9 @@ class World:
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
         if isinstance(change, Rebuild):
             self._rebuilding[process] = verb
-        if verb == "apply":
-            self._before.append((self._now().isoformat(), self._batches, set(self._rows())))
         before, at = self._kept(bucket), self._now().isoformat()
+        if verb == "apply":
+            self._before.append((at, self._batches, *before))
         with self.scheduler.aside():
             continued = "" if change.status is None or not change.status.is_cut_off else change.status.begun
         others, begun_so_far = self._others(process), len(self.drivers)
@@ -589,9 +642,13 @@ class World:
             self._broken(f"{process.name} has exchanged a result for one that lacks {before - self._count} rows")
         for statement, values, _ in written:
             if "INTO _headrace_ledger" in statement:
-                _, query, _, table, batch, epoch = values[:6]
+                application, query, _, table, batch, epoch = values[:6]
                 driver = query if table == RESULT else f"{query} (rebuild)"
-                newest = self.database.rows("SELECT epoch FROM _headrace_epochs WHERE query = ?", driver)
+                asked = "SELECT epoch FROM _headrace_epochs WHERE application = ? AND query = ?"
+                newest = self.database.rows(asked, application, driver)
+                if not newest and table != RESULT:
+                    # A rebuild that another has discarded goes on after a long stop, as an application of its own.
+                    newest = self.database.rows(asked, application, query)
                 self._batches += 1
                 if newest != [(epoch,)]:
                     self._broken(f"batch {batch} was written with epoch {epoch}, and {newest} had begun")
@@ -657,7 +714,8 @@ class World:
         rows, known = set(self._rows()), [each for each in self._before if not begun or each[0] <= begun]
         if not known or known[-1][1] != self._batches or len(self.buckets) > 1 or isinstance(change, Rebuild):
             return
-        before, expected = known[-1][2], None
+        _, _, before, logs = known[-1]
+        expected = None
         if isinstance(change, Reset) and status is not None and status.phase == "done":
             expected = set[tuple[str, int]]()
         if isinstance(change, Rewind) and status is not None and status.phase == "done":
@@ -673,6 +731,9 @@ class World:
                 self._broken(f"{process.name}: the archive has batch {later}, which was taken back")
         if verb == "undo" and status is None and len(self._before) == 1:
             expected = before
+            now = self._kept("main")[1]
+            if self.about == "changes" and not self._others(process) and (lacking := logs.keys() - now.keys()):
+                self._broken(f"{process.name}: after undo of a {change.name} the checkpoint lacks {lacking}")
         if expected is not None and rows != expected:
             self._broken(f"{process.name}: after {verb} of a {change.name} the result is {rows}, not {expected}")
 
@@ -746,7 +807,7 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, prepare, silence, rebuild, transactions):
+            for module in (exactly_once, prepare, silence, rebuild, transactions, s3):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
             let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))

@@ -160,7 +160,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
                 each.release()
 
     def _require_locked(self) -> None:
-        """Raise CheckFailed if another process has taken one of the locks: it may have ended this change, or undone it.
+        """Raise LeaseLost if another process has taken one of the locks: it may have ended this change, or undone it.
 
         A process that was stopped for longer than its lease learns of it in no other way.
         """

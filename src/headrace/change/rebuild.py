@@ -191,6 +191,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             record = self._beginning()
             number = record.former
             record.begin(self._layout, lambda: self._require_unchanged(number))
+            # A driver of a rebuild that was discarded may have gone on for a moment.
+            shadow.remove(self.project, self.query)
         spark = self._streaming_session()
         for note in record.notes:
             self._notify(note)
@@ -217,6 +219,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 return self._result("stopped", record.former)
             if made.last_committed != verified:
                 report = self._report(beside, record, spark)
+                self._require_locked()
                 record = replace(record, report=report.as_dict()).enter(self._layout)
                 self._require_right(report)
             self._require_locked()

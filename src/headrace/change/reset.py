@@ -170,6 +170,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                 else:
                     self.query.sink.reset.hand_over(self.context(live), live.generation + 1, self.session)
         except NothingChanged:
+            self._require_locked()
             if not plan.continues:
                 live.reset.unlink(missing_ok=True)
             raise
@@ -228,7 +229,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                 else:
                     result.hand_over(self.context(following), old.generation, self.session)
         except NothingChanged:
-            record.enter(old)  # The reset stays as it was before.
+            self._enter(record, old)  # The reset stays as it was before.
             raise
         reached("sink")
 

@@ -170,6 +170,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             with self.named():
                 self._ability().go_back(self.context(live), record.batch, self.session)
         except NothingChanged:
+            self._require_locked()
             if not plan.continues:
                 RewindRecord.remove(live)
                 with suppress(OSError):
@@ -191,7 +192,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
                 self._ability().undo(self.context(live), record.batch, self.session)
         except NothingChanged:
             if record.way == "done":
-                record.enter(live)
+                self._enter(record, live)
             raise
         reached("sink")
         with writing_to(live.home.parent):

@@ -219,6 +219,7 @@ def swap_in(work: SinkWork, record: RebuildRecord, reached: Callable[[str], None
             rebuilt = replace(work.context(made), rebuilds=True)
             exchange(query).swap_in(work.context(before), rebuilt, work.session)
     except NothingChanged:
+        reached("unchanged")
         if was.phase == "building":
             was.enter(before)
         raise
@@ -252,6 +253,7 @@ def swap_out(work: SinkWork, record: RebuildRecord, reached: Callable[[str], Non
         with work.named():
             exchange(query).swap_out(work.context(before), replace(work.context(made), rebuilds=True), work.session)
     except NothingChanged:
+        reached("unchanged")
         if was.phase in ("swapped", "swapping"):
             was.enter(before)
         raise

@@ -237,6 +237,14 @@ class Source(Connector):
         what = f"what the source {type(self).__name__} has given cannot be read again"
         raise SourceError(code="HR433", what=what, fix="read from a source that keeps its rows, such as files")
 
+    def read_placed(
+        self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str, place_column: str
+    ) -> DataFrame:
+        """As `read` with `batch_column`, and one more column (STRING): where each row lies, empty if in no file."""
+        from pyspark.sql import functions as F
+
+        return self.read(spark, prefix, batch_column=batch_column).withColumn(place_column, F.input_file_name())
+
     @property
     def again(self) -> str:
         """What to do with rows that were rejected, for a finding."""

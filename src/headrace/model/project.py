@@ -232,7 +232,7 @@ class Project:
 
     secrets: the secret values that the declarations were filled with, each with the text that stood for it.
     modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
-    local: the `local_storage`, where it is not that of the target.
+    local: the `local_storage` of a rebuild, whose target has that of the query.
     """
 
     name: str
@@ -246,6 +246,11 @@ class Project:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
     local: Path | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_rebuild(self) -> bool:
+        """Whether it is the project as a rebuild sees it, with a storage directory of its own."""
+        return self.local is not None
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""

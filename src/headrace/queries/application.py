@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.contract import SinkContext
-from headrace.errors import PlatformError
+from headrace.errors import CheckFailed, PlatformError
 from headrace.model import Project, Query
 from headrace.queries.layout import QueryLayout
 from headrace.storage import json_record
@@ -46,10 +46,16 @@ class Application:
 
 
 def application(project: Project) -> Application:
-    """The project's application; made when there is none, and updated with where the project lies now."""
+    """The project's application; made when there is none, and updated with where the project lies now.
+
+    Raises CheckFailed where there is none of a rebuild, which has that of its project from its beginning.
+    """
     file = project.storage / FILE
     here = _roots(project)
     found = known_application(project)
+    if found is None and project.is_rebuild:
+        what = f"the rebuild in {project.storage} is gone: another command has discarded it meanwhile"
+        raise CheckFailed(code="HR526", what=what, fix="look how the query stands: headrace status")
     with writing_to(file.parent):
         if found is None:
             file.parent.mkdir(parents=True, exist_ok=True)

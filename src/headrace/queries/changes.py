@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, LeaseLost, PlainData, Where
 from headrace.queries.layout import (
     QueryLayout,
     generations_set_aside,
@@ -94,6 +94,8 @@ class ChangeRecord:
         self.enter(layout)
         try:
             require_alone()
+        except LeaseLost:
+            raise  # Whoever has the lease now may have continued from the record.
         except HeadraceError:
             self.remove(layout)
             raise

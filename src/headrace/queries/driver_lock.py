@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckFailed, Finding, PlatformError
+from headrace.errors import CheckFailed, Finding, LeaseLost, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import lease
 from headrace.queries.layout import QueryLayout
@@ -69,7 +69,7 @@ class DriverLock:
                 held.give_back()
 
     def require_held(self, query: Query) -> None:
-        """Raise CheckFailed if another process has taken the right: a lease that is not renewed ends."""
+        """Raise LeaseLost if another process has taken the right: a lease that is not renewed ends."""
         held = _held.get(self.path)
         if held is None or held.lease is None:
             return
@@ -78,7 +78,12 @@ class DriverLock:
         if not is_held:
             what = f"this process was stopped for longer than its lease on query '{query.name}' lasts, and another one "
             what += "has worked on the query since"
-            raise CheckFailed(code="HR526", what=what, fix=f"look how it stands: headrace status {query.name}")
+            raise LeaseLost(code="HR526", what=what, fix=f"look how it stands: headrace status {query.name}")
+
+
+def require_held(project: Project, query: Query) -> None:
+    """As `DriverLock.require_held`, of the lock of `query` that this process has taken, if it has."""
+    DriverLock(str(_file(project, query))).require_held(query)
 
 
 def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:

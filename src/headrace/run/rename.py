@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -99,10 +99,25 @@ def take_over(
     with _locked(project, query, found.former, locked):
         if not found.begun:
             _require_resumable(project, query, spark, found, anew=anew)
-        said = tuple(move(project, query, found, lambda: spark, reached=reached))
+        names = [replace(query, name=name) for name in (query.name, found.former)]
+        said = tuple(move(project, query, found, lambda: spark, reached=_alone(project, names, reached)))
         if found.former not in locked:
             _remove(project.storage / "queries" / found.former)
         return said
+
+
+def _alone(project: Project, queries: Sequence[Query], reached: Callable[[str], None]) -> Callable[[str], None]:
+    """What reports a step, and lets no other follow on it once another process may work on one of these queries.
+
+    A process that was stopped for longer than its lease learns of it in no other way.
+    """
+
+    def told(step: str) -> None:
+        reached(step)
+        for query in queries:
+            driver_lock.require_held(project, query)
+
+    return told
 
 
 def move(
@@ -128,6 +143,7 @@ def move(
             if sink.rename is not None:
                 sink.rename.rename_query(sink_context(project, query, layout, makes=True), former, session)
     except NothingChanged:
+        reached("unchanged")
         if not found.begun:
             RenameRecord.remove(renaming)
         raise
@@ -290,7 +306,7 @@ def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
     names = pending_sources(project, query, layout)
     if not names:
         return ()
-    make(layout, names)
+    make(layout, names, reached=_alone(project, [query], _ignore))
     shown = ", ".join(f"'{old}' to '{new}'" for old, new in names.items())
     return (
         Finding(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import s3fs
@@ -17,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoC
 from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
-from headrace.errors import PlatformError, first_line
+from headrace.errors import LeaseLost, PlatformError, first_line
 from headrace.storage.store import Store, StoreEntry, reason_of, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
@@ -27,6 +28,8 @@ ATTEMPTS = 5
 _CONNECT_SECONDS, _READ_SECONDS = 3, 60
 _MARK = "headrace-writer"
 _AT_ONCE = 1000
+# In the midst of a move it is looked so often whether another has taken it over.
+_LOOK_SECONDS = 1.0
 _ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 _MISSING = ("NoSuchKey", "NoSuchVersion", "NotFound", "404")
 _TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
@@ -134,7 +137,11 @@ class S3(Store):
             self._ask("put_object", Key=_prefix(_key(path)), Body=b"")
 
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
-        """All is copied before anything is deleted. A record beside the new name says so, until that is done."""
+        """All is copied before anything is deleted. A record beside the new name says so, until that is done.
+
+        Whoever ends what another has begun says so in the record, and waits until that one has looked again: it may
+        have been stopped, and would delete what was moved back meanwhile. Raises LeaseLost for who is overtaken.
+        """
         old_key, new_key = _key(path), _key(new)
         if self._is_object(old_key):
             if self._is_there(new):
@@ -142,7 +149,7 @@ class S3(Store):
             self._copy(old_key, new_key)
             self._ask("delete_object", Key=old_key)
             return
-        record, mine = _moving(new), {"from": path, "last": list(last)}
+        record, mine = _moving(new), {"from": path, "last": list(last), "by": uuid.uuid4().hex}
         begun = self._begun(record)
         if begun is None:
             self.entry(path)
@@ -150,6 +157,21 @@ class S3(Store):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
         elif begun["from"] != path:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
+        else:
+            self._ask("put_object", Key=_key(record), Body=json.dumps(mine).encode())
+            time.sleep(2 * _LOOK_SECONDS)
+        looked = float("-inf")
+
+        def ask(verb: str, **options: Any) -> None:
+            nonlocal looked
+            now = time.time()
+            if not now - _LOOK_SECONDS < looked <= now:
+                if self._begun(record) != mine:
+                    what = "this process was stopped for longer than its lease, and another one has taken the move to "
+                    what += f"{self.url}{new} over"
+                    raise LeaseLost(code="HR526", what=what, fix="look how the query stands: headrace status")
+                looked = now
+            self._ask(verb, **options)
 
         def order(key: str) -> tuple[bool, int]:
             inside = key.removeprefix(_prefix(old_key))
@@ -157,10 +179,10 @@ class S3(Store):
 
         keys = sorted(self._keys(old_key), key=order)
         for key in keys:
-            self._copy(key, new_key + key.removeprefix(old_key))
+            self._copy(key, new_key + key.removeprefix(old_key), ask)
         for key in keys:
-            self._ask("delete_object", Key=key)
-        self._ask("delete_object", Key=_key(record))
+            ask("delete_object", Key=key)
+        ask("delete_object", Key=_key(record))
 
     def end_move(self, new: str) -> None:
         begun = self._begun(_moving(new))
@@ -198,11 +220,12 @@ class S3(Store):
             return False
         return True
 
-    def _copy(self, key: str, new: str) -> None:
+    def _copy(self, key: str, new: str, ask: Callable[..., Any] | None = None) -> None:
+        ask = ask or self._ask
         if key.endswith("/"):
-            self._ask("put_object", Key=new, Body=b"")  # A directory, which some stores do not copy.
+            ask("put_object", Key=new, Body=b"")  # A directory, which some stores do not copy.
         else:
-            self._ask("copy_object", Key=new, CopySource={"Bucket": self.bucket, "Key": key})
+            ask("copy_object", Key=new, CopySource={"Bucket": self.bucket, "Key": key})
 
     def _begun(self, record: str) -> Any:
         """What the record of a move says, None without one."""

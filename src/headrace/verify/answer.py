@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 READ = "headrace_prefix_of_"
+_PLACE = "__headrace_place_of_row"
 # A row as JSON that a reader with the source's schema takes for the same row.
 ROW_OPTIONS = WHOLE_JSON_UTC
 
@@ -87,8 +88,11 @@ class Prefix:
 
         use = use or source.name
         prefix = self.sources.get(use, self.sources[source.name])
-        raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
-        visible = [name for name in raw.columns if name != BATCH]
+        if dated and self.named:
+            raw = source.connector.read_placed(spark, prefix, batch_column=BATCH, place_column=_PLACE)
+        else:
+            raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
+        visible = [name for name in raw.columns if name not in (BATCH, _PLACE)]
         late, first = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)], min(self.watermarks)
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
@@ -97,8 +101,8 @@ class Prefix:
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
             number = F.monotonically_increasing_id()
-            file = F.input_file_name().alias("file")
-            origin = F.struct(F.lit(use).alias("source"), number.alias("number"), file, line.alias("line"))
+            place = F.col(_PLACE).alias("file")
+            origin = F.struct(F.lit(use).alias("source"), number.alias("number"), place, line.alias("line"))
             known = known.withColumn(ORIGIN, origin)
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
 

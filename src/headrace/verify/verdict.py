@@ -28,7 +28,10 @@ CORRECT = "correct: equal to the batch query over the same input"
 
 @dataclass(frozen=True, kw_only=True)
 class InputRow:
-    """A row of a source, as JSON, that fed a row of the result; file: where it lies, empty for what is not a file."""
+    """A row of a source, as JSON, that fed a row of the result.
+
+    file: where it lies, of a message topic/partition/offset; empty for what lies in no file.
+    """
 
     source: str
     batch: int
@@ -36,7 +39,9 @@ class InputRow:
     row: str
 
     def __str__(self) -> str:
-        where = f" ({self.file.rpartition('/')[2]})" if self.file else ""
+        # A path of a file has a scheme.
+        place = self.file.rpartition("/")[2] if ":" in self.file else self.file
+        where = f" ({place})" if place else ""
         return f"{self.source}, batch {self.batch}{where}: {self.row}"
 
 

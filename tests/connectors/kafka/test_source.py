@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -307,6 +309,15 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
     assert rows(root / "out.db", "SELECT total FROM totals WHERE name = 'a'") == [(110,)]
     verdict = verify(hr.load(root), "totals", spark=spark)
     assert (verdict.state, verdict.rows_read) == ("equal", 11)
+    with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as database:
+        database.execute("UPDATE totals SET total = 1 WHERE name = 'a'")
+    (wrong,) = verify(hr.load(root), "totals", spark=spark).differences
+    assert wrong.fed_by is not None
+    newest = wrong.fed_by[0]
+    # The newest message of the key has no partition of its own, so that it is in either.
+    assert newest.file in {f"{topic}/{number}/{offset}" for number in (0, 1) for offset in (4, 5, 6, 7)}
+    assert str(newest) == f'sales, batch {newest.batch} ({newest.file}): {{"name":"a","amount":100}}'
+    assert {row.file for row in wrong.fed_by[1:]} <= {f"{topic}/{at % 2}/{2 * (at // 2)}" for at in range(5)}
 
 
 @pytest.mark.services

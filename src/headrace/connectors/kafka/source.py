@@ -121,6 +121,15 @@ class Kafka(KafkaOptions, Source):
         frame = self._messages(spark, prefix, batch_column)
         return self._decoded(frame, spark, bad_rows_metric(uuid4().hex), batch_column)
 
+    def read_placed(
+        self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str, place_column: str
+    ) -> DataFrame:
+        """The place of a message is topic/partition/offset."""
+        from headrace.connectors.kafka.values import place
+
+        frame = self._messages(spark, prefix, batch_column).withColumn(place_column, place())
+        return self._decoded(frame, spark, bad_rows_metric(uuid4().hex), batch_column, place_column)
+
     @property
     def again(self) -> str:
         return "correct them and send them to the topic again; if the schema is wrong, correct it and rebuild the query"
@@ -210,15 +219,13 @@ class Kafka(KafkaOptions, Source):
         frame = reader.options(**kafka_prefix.span_options(first, last)).load()
         return frame if batch_column is None else kafka_prefix.with_batch(frame, ranges, batch_column)
 
-    def _decoded(
-        self, frame: DataFrame, spark: SparkSession, metric: str, batch_column: str | None = None
-    ) -> DataFrame:
+    def _decoded(self, frame: DataFrame, spark: SparkSession, metric: str, *besides: str | None) -> DataFrame:
         from headrace.connectors.kafka.values import decode, refuse, rejected
 
         if self.value == "raw":
             return frame
-        besides = () if batch_column is None else (batch_column,)
-        decoded = decode(frame, self.value, self._schema(), keep=self.keep, besides=besides)
+        others = [name for name in besides if name is not None]
+        decoded = decode(frame, self.value, self._schema(), keep=self.keep, besides=others)
         if self.on_bad_row == "quarantine":
             return rejected(decoded, metric)
         return refuse(decoded)

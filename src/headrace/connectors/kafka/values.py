@@ -48,9 +48,7 @@ def undecodable(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
     """The messages that do not decode: (file, record, batch)."""
     decoded = _decoded(frame, value, schema)
     record = F.col("value").cast("string").alias("record")
-    return decoded.where(_at(value, schema, _names(decoded)).isNotNull()).select(
-        _place().alias("file"), record, "batch"
-    )
+    return decoded.where(_at(value, schema, _names(decoded)).isNotNull()).select(place().alias("file"), record, "batch")
 
 
 def _decoded(frame: DataFrame, value: str, schema: str | None) -> DataFrame:
@@ -70,7 +68,8 @@ def _names(decoded: DataFrame) -> list[str]:
     return [name for name in getattr(decoded.schema[_VALUE].dataType, "names", []) if name != CORRUPT]
 
 
-def _place() -> Column:
+def place() -> Column:
+    """Where a message lies: topic/partition/offset."""
     return F.concat_ws("/", "topic", "partition", "offset")
 
 
@@ -81,7 +80,7 @@ def _at(value: str, schema: str | None, names: Sequence[str]) -> Column:
         bad = _bad_json()
     elif value == "avro":
         bad = _bad_avro(schema or "", names)
-    return F.when(F.col("value").isNotNull() & bad, _place())
+    return F.when(F.col("value").isNotNull() & bad, place())
 
 
 def _bad_json() -> Column:
