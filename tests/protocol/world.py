@@ -26,7 +26,7 @@ from headrace.connectors.kafka import producer, topic_ledger, transactions
 from headrace.connectors.sql import prepare, silence
 from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
-from headrace.errors import Finding, HeadraceError
+from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.plan.ends import place_of
 from headrace.plan.verdict import Judgement
@@ -44,7 +44,7 @@ from headrace.storage import remembered, s3, store
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
 from .database import Database, Faults, ModelSink, Written, known
-from .query import SOURCE, Frame, Given, Input, ModelSource, Session
+from .query import SOURCE, AnotherDriver, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
 from .topics import RESULT, Broker, ModelTopic
 
@@ -556,7 +556,8 @@ class World:
         if verb == "apply":
             self._before.append((at, self._batches, *before))
         with self.scheduler.aside():
-            continued = "" if change.status is None or not change.status.is_cut_off else change.status.begun
+            status = change.status
+            continued = "" if status is None or status.phase in ("done", "swapped") else status.begun
         others, begun_so_far = self._others(process), len(self.drivers)
         with self.scheduler.aside():
             is_done = change.status is not None and change.status.phase == "done"
@@ -607,7 +608,12 @@ class World:
         for change in pending.changes(project, query.name, spark=cast("SparkSession", self._session())):
             if change.status is not None and change.status.is_cut_off:
                 self.scheduler.trace.append(f"{process.name}: resume of a {change.name}")
-                change.resume()
+                try:
+                    change.resume()
+                except HeadraceError as error:
+                    # What a command has begun that was stopped for long may be of what is there no more.
+                    self.scheduler.trace.append(f"{process.name}: undo of a {change.name}, because of {error}")
+                    change.undo()
 
     def declared(self, bucket: str) -> tuple[Project, Query]:
         """The project over a storage, and its query."""
@@ -862,6 +868,10 @@ class World:
         running = starting.bring_up(Request(project=beside, query=beside.query(query.name), spark=spark))
         try:
             running.handle.awaitTermination()
+        except AnotherDriver as error:
+            # Where it is supervised, what ends a query is a finding.
+            raise CheckFailed(code="HR571", what=str(error)) from None
+        else:
             Archive(running.layout.archive).catch_up(Checkpoint(running.layout.checkpoint))
         finally:
             running.clean_up()

@@ -181,7 +181,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             why = "what was set aside is being discarded"
             raise self._irreversible(why, f"end that: {self._then('discard')}")
         # Of a reset that was cut off the generation lies where it was.
-        old = self.live if changes.ResetRecord.of(self.live) is not None else changes.newest_set_aside(self.live)
+        old = changes.newest_set_aside(self.live) if begun is None else begun[0]
         record = None if old is None else changes.ResetRecord.of(old)
         if old is None or record is None:
             raise self._irreversible("there is none")
@@ -195,9 +195,9 @@ class Reset(Change[ResetPlan, ResetResult]):
             raise self._irreversible("its sink is another one now", "name the former sink again")
         self._bring_back(old, record, following, reached)
         with writing_to(at_home.home):
+            with suppress(OSError):
+                remove_tree(following.home)
             if old.home != at_home.home:
-                with suppress(OSError):
-                    remove_tree(following.home)
                 self._move_home(old, at_home)
             reached("moved")
             at_home.reset.unlink(missing_ok=True)
@@ -209,12 +209,16 @@ class Reset(Change[ResetPlan, ResetResult]):
         try:
             move(old.home, new.home, _LAST)
         except OSError as error:
-            # A driver that was stopped for long has made a directory there since, and no batch of it came in.
             is_there = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
-            if not is_there or Checkpoint(new.checkpoint).last_committed is not None:
+            if is_there and not any(stored(old)):
+                # It was back, and a command that was stopped for long has written its record where it had been.
+                remove_tree(old.home)
+            elif is_there and Checkpoint(new.checkpoint).last_committed is None:
+                # A driver that was stopped for long has made a directory there since, and no batch of it came in.
+                remove_tree(new.home)
+                move(old.home, new.home, _LAST)
+            else:
                 raise
-            remove_tree(new.home)
-            move(old.home, new.home, _LAST)
 
     def _bring_back(
         self, old: QueryLayout, record: changes.ResetRecord, following: QueryLayout, reached: Callable[[str], None]
