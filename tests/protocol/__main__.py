@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from .defects import DEFECTS, Defect
-from .world import World
+from .world import ABOUT, World
 
 _CHUNK = 250
 
@@ -23,10 +23,10 @@ def stay_on_one_core() -> None:
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
-def first_fault(first: int, last: int, defect: Defect | None = None) -> tuple[int, int, str] | None:
+def first_fault(first: int, last: int, defect: Defect | None = None, about: str = "") -> tuple[int, int, str] | None:
     """The first seed in which something does not hold, after how many steps, and what; None without any."""
     for seed in range(first, last):
-        world = World(seed)
+        world = World(seed, about=about if defect is None else defect.about)
         try:
             if defect is None:
                 world.run()
@@ -38,10 +38,10 @@ def first_fault(first: int, last: int, defect: Defect | None = None) -> tuple[in
     return None
 
 
-def _chunk(first: int, last: int) -> tuple[list[tuple[int, int, str]], int, Counter[str]]:
+def _chunk(first: int, last: int, about: str) -> tuple[list[tuple[int, int, str]], int, Counter[str]]:
     faults, steps, refusals = [], 0, Counter[str]()
     for seed in range(first, last):
-        world = World(seed)
+        world = World(seed, about=about)
         try:
             world.run()
         except Exception as error:
@@ -66,10 +66,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("seeds", nargs="*", type=int, help="the first one, and the one behind the last")
     parser.add_argument("--show", type=int, metavar="SEED", help="the steps of one world")
     parser.add_argument("--defects", type=int, metavar="SEEDS", help="in how many worlds each defect is looked for")
+    parser.add_argument("--about", choices=("", *ABOUT), default="", help="what there is something of in each world")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args(arguments)
     if asked.show is not None:
-        world = World(asked.show)
+        world = World(asked.show, about=asked.about)
         try:
             world.run()
         finally:
@@ -87,7 +88,8 @@ def main(arguments: Sequence[str]) -> int:
         first, last = asked.seeds
         begun, faults, steps, refusals = time.monotonic(), 0, 0, Counter[str]()
         starts = range(first, last, _CHUNK)
-        for wrong, more, refused in pool.map(_chunk, starts, [min(start + _CHUNK, last) for start in starts]):
+        ends, abouts = [min(start + _CHUNK, last) for start in starts], [asked.about] * len(starts)
+        for wrong, more, refused in pool.map(_chunk, starts, ends, abouts):
             for seed, step, what in wrong:
                 print(_line(seed, step, what), flush=True)
             faults, steps = faults + len(wrong), steps + more

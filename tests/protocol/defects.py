@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import EPOCHS
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
+from headrace.model import Project
 from headrace.queries import inspect_checkpoint, lease
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, RewindRecord
 from headrace.queries.layout import QueryLayout
@@ -46,11 +48,12 @@ Let = Callable[[Any, str, Any], None]
 
 @dataclass(frozen=True)
 class Defect:
-    """what: is otherwise. make: lets it be so. seed: shows it, if one is known."""
+    """what: is otherwise. make: lets it be so. seed: shows it, if one is known, of the worlds about `about`."""
 
     what: str
     make: Callable[[Let], None]
     seed: int | None
+    about: str = ""
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
@@ -838,6 +841,48 @@ def _discard_of_the_result_in_use(let: Let) -> None:
     let(generations, "_require_set_aside", lambda ledger, name: None)
 
 
+def _taken_back_without_its_lease(let: Let) -> None:
+    """A rewind that the sink has refused removes its record, whoever has continued from it since."""
+    sink = Rewind._sink
+
+    def taken_back(self: Rewind, record: Any, plan: Any) -> None:
+        require = self._require_locked
+        self._require_locked = lambda: None  # type: ignore[method-assign]
+        try:
+            sink(self, record, plan)
+        finally:
+            self._require_locked = require  # type: ignore[method-assign]
+
+    let(Rewind, "_sink", taken_back)
+
+
+class _Ours(dict[str, Any]):
+    """The record of a move that is taken for one's own, whoever has entered it."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+def _move_goes_on_beside_another(let: Let) -> None:
+    move = S3.move
+
+    def moved(self: S3, path: str, new: str, last: Any = ()) -> None:
+        looks, blind = [0], copy(self)
+
+        def begun(record: str) -> Any:
+            looks[0] += 1
+            return self._begun(record) if looks[0] == 1 else _Ours()
+
+        blind.__dict__["_begun"] = begun
+        move(blind, path, new, last)
+
+    let(S3, "move", moved)
+
+
+def _rebuild_goes_on_as_another(let: Let) -> None:
+    let(Project, "is_rebuild", False)
+
+
 DEFECTS = (
     Defect("the epoch is not compared", _epoch_not_compared, 6),
     Defect("the epoch is compared before the transaction alone", _epoch_compared_before_the_transaction_alone, 114),
@@ -897,7 +942,7 @@ DEFECTS = (
     Defect("offsets are restored before the source's log", _plans_before_the_source_log, None),
     Defect("batches are restored over their commits", _restored_over_its_commits, None),
     Defect("the archive keeps what was rewound", _archive_keeps_what_was_rewound, 153),
-    Defect("the archive keeps the first plan of a batch", _archive_keeps_what_was_lost, None),
+    Defect("the archive keeps the first plan of a batch", _archive_keeps_what_was_lost, 2395, "losses"),
     Defect("a rewind keeps no record", _change_not_recorded(RewindRecord), 668),
     Defect("a rewind copies later batches", _rewind_copies_later_batches, None),
     Defect("moves of a change that were cut off are not ended", _cut_off_moves_not_ended, 317),
@@ -905,10 +950,10 @@ DEFECTS = (
     Defect("a reset moves the directory first", _reset_moves_first, 3),
     Defect("the undoing of a reset is not recorded", _undone_reset_not_recorded, 189),
     Defect("a rewind exchanges the directories first", _rewind_exchanges_first, 981),
-    Defect("an undone rewind exchanges the directories first", _undone_rewind_exchanges_first, None),
+    Defect("an undone rewind exchanges the directories first", _undone_rewind_exchanges_first, 391, "changes"),
     Defect("a rewind is undone after a new start", _rewind_undone_after_a_new_start, 94),
     Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 223),
-    Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, None),
+    Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, 57, "changes"),
     Defect("a discard forgets the generation in use", _discard_forgets_the_live, None),
     Defect("a rename keeps no record", _rename_not_recorded, 475),
     Defect("a rename fences nobody off", _rename_fences_nobody, 290),
@@ -917,7 +962,7 @@ DEFECTS = (
     Defect("a rename takes no lock of the former name", _rename_takes_no_lock, None),
     Defect("a rebuild keeps no record", _change_not_recorded(RebuildRecord), 42),
     Defect("a rebuild exchanges the directories first", _swap_moves_first, 277),
-    Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, None),
+    Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, 599, "changes"),
     Defect("a rebuild leaves the ledger's lines", _swap_leaves_the_lines, 2),
     Defect("an undone rebuild leaves the table", _swap_back_leaves_the_table, 2),
     Defect("a rebuild lacks the newest batches", _last_batches_not_rebuilt, 618),
@@ -929,7 +974,15 @@ DEFECTS = (
     Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 1),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
     Defect("Kafka: a rename leaves no mark", _topic_rename_leaves_no_mark, 1062),
-    Defect("a change that begins does not look once more", _change_looks_once, None),
-    Defect("a change goes on without its lease", _change_goes_on_without_its_lease, None),
-    Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None),
+    Defect("a change that begins does not look once more", _change_looks_once, 199, "changes"),
+    Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 458, "changes"),
+    Defect("a discard deletes the result in use", _discard_of_the_result_in_use, 2150, "changes"),
+    Defect("a refused rewind is taken back without its lease", _taken_back_without_its_lease, 1644, "changes"),
+    Defect("a move goes on beside another", _move_goes_on_beside_another, None),
+    Defect(
+        "a rebuild that was discarded goes on as an application of its own",
+        _rebuild_goes_on_as_another,
+        None,
+        "changes",
+    ),
 )

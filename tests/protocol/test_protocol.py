@@ -17,7 +17,7 @@ from .__main__ import first_fault
 from .bucket import Bucket, FileSystem
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
-from .world import Chances, Work, World
+from .world import ABOUT, Chances, Work, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +29,11 @@ SEEDS, AT_ONCE = 2_000, 250
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_the_result_is_a_prefix_of_the_input_whatever_happens(first: int) -> None:
     assert first_fault(first, first + AT_ONCE) is None
+
+
+@pytest.mark.parametrize("about", ABOUT)
+def test_the_same_holds_where_each_world_is_about_one_thing(about: str) -> None:
+    assert first_fault(0, AT_ONCE, about=about) is None
 
 
 @pytest.mark.parametrize("seed", [3, 78, 249])

@@ -125,7 +125,7 @@ Work = Callable[[Process, str], None]
 class World:
     """Everything of one seed; `chances`, `kind`, `is_rewindable`: where they are not left to it.
 
-    about: "changes", "renames" or "losses", of which there is something in each such world. kind: of its storage.
+    about: one of `ABOUT`, of which there is something in each such world; "": of anything. kind: of its storage.
     is_rewindable: its sink keeps what a rewind needs. is_topic: its sink is a topic of Kafka's.
     """
 
@@ -929,6 +929,7 @@ REBUILDING: tuple[tuple[Any, str, Any], ...] = (
 TOPIC_LINES = 10
 # What happens to a topic in place of what happens to a table.
 TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
+ABOUT = ("changes", "renames", "losses")
 # Methods of the world, and changes of the query by their names.
 LOSSES = ("back_up_database", "lose_power", "silence_database")
 EVENTS = (

@@ -17,9 +17,9 @@ import requests
 
 from headrace.checkpoint.archive import close, segments
 from headrace.checkpoint.logs import numbered
-from headrace.errors import PlatformError
+from headrace.errors import LeaseLost, PlatformError
 from headrace.queries import lease
-from headrace.storage import hdfs, json_lines, remote
+from headrace.storage import hdfs, json_lines, remote, s3
 from headrace.storage.durable import create_file, move, publish, remove_tree, replace_file, size_of, swap
 from headrace.storage.hdfs import Hdfs
 from headrace.storage.remote import RemotePath
@@ -367,6 +367,38 @@ def test_a_directory_of_s3_that_was_half_moved_is_moved_by_the_same_call(
     assert [each.name for each in made.listing("/")] == ["aside"]
     for name in ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata"):
         assert made.read(f"/aside/{name}") == name.encode()
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("asked_before", [1, 4, 7, 9], ids=["copies", "copied", "deletes", "last"])
+def test_who_is_stopped_in_a_move_of_s3_does_nothing_more_once_another_has_ended_it(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, asked_before: int
+) -> None:
+    bucket = new_bucket(s3_server)
+    made, other = (S3.of(bucket.name, bucket.settings()) for _ in range(2))
+    names = ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata")
+    for name in names:
+        made.put(f"/g1/{name}", name.encode())
+    made.make_directory("/g1/checkpoint")
+    asked, left = made._ask, [asked_before]
+
+    def stopped(verb: str, **options: Any) -> Any:
+        answer = asked(verb, **options)
+        if verb in ("copy_object", "delete_object"):
+            left[0] -= 1
+            if left[0] == 0:
+                # Another one ends the move, and takes it back.
+                other.end_move("/aside")
+                other.move("/aside", "/g1")
+                time.sleep(s3._LOOK_SECONDS)
+        return answer
+
+    monkeypatch.setattr(s3, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(made, "_ask", stopped)
+    with pytest.raises(LeaseLost, match="another one has taken the move"):
+        made.move("/g1", "/aside", last=("a.json",))
+    assert {name: other.read(f"/g1/{name}") for name in names} == {name: name.encode() for name in names}
+    assert not other._is_there("/aside")
 
 
 @pytest.mark.plain

@@ -140,6 +140,27 @@ def counting(events: DataFrame) -> DataFrame:
     )
 
 
+def processing(events: DataFrame) -> DataFrame:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Count(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.total = handle.getValueState("total", "total LONG")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+            import pandas as pd
+
+            known = self.total.get()[0] if self.total.exists() else 0
+            total = known + sum(len(frame) for frame in rows)
+            self.total.update((total,))
+            yield pd.DataFrame({"who": [key[0]], "n": [total]})
+
+        def close(self) -> None:
+            pass
+
+    return events.groupBy("who").transformWithStateInPandas(Count(), "who STRING, n LONG", "update", "None")
+
+
 Row = Mapping[str, Any]
 # Whether an input row (with `source`, `at` and `batch`) is part of what a row of the result is made of.
 Feeds = Callable[[Row, Row], bool]
@@ -284,6 +305,15 @@ CASES = (
     Case(function=largest, feeds=of_who, mode="update", key=("who",), damages=(delete, change), few=2),
     Case(
         function=counting, feeds=of_who, mode="update", key=("who",), right="late", damages=(change, delete, add), few=2
+    ),
+    Case(
+        function=processing,
+        feeds=of_who,
+        mode="update",
+        key=("who",),
+        right="late",
+        damages=(change, delete, add),
+        few=2,
     ),
 )
 
