@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.errors import HeadraceError
 from headrace.verify import Verdict, verify
 from headrace.verify.scope import RowScope
 from tests.verify.kit import scene
@@ -39,6 +40,9 @@ def test_only_the_rows_that_are_asked_for_are_compared(spark: SparkSession, tmp_
     # Of more rows than are told, those of the newest batch are.
     assert [row.batch for row in before.differences[0].fed_by or ()] == [3] * 5
 
+    for number in (0, 4):
+        with pytest.raises(HeadraceError, match=rf"HR090.*no part {number} of 3"):
+            verdict(part=(number, 3))
     for wrong, why in (({"whom": "a"}, "did you mean 'who'"), ({"n": "many"}, "is no value of column 'n'")):
         (finding,) = verdict(wrong).findings
         assert (finding.code, why in str(finding)) == ("HR716", True), finding

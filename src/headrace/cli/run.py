@@ -37,9 +37,7 @@ def trigger_options(command: F) -> F:
     "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
 )
 @click.option("--verify-every", metavar="INTERVAL", help='Verify the results beside their run, as "1 hour".')
-@click.option(
-    "--verify-parts", type=click.IntRange(1), default=1, metavar="N", help="Of their keys one of N parts each time."
-)
+@click.option("--verify-parts", type=click.IntRange(1), metavar="N", help="Of their keys one of N parts each time.")
 @reads_project
 def run(
     queries: tuple[str, ...],
@@ -52,7 +50,7 @@ def run(
     with_ui: bool,
     ui_port: int | None,
     verify_every: str | None,
-    verify_parts: int,
+    verify_parts: int | None,
     options: ProjectOptions,
 ) -> int:
     """Run the queries named, or all; 1 when one fails.
@@ -62,7 +60,7 @@ def run(
     """
     wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
     every = None if verify_every is None else _seconds(verify_every)
-    if every is None and verify_parts > 1:
+    if every is None and verify_parts is not None:
         raise _wrong("--verify-parts says how much each look verifies", "give --verify-every with it")
     with ExitStack() as stack:
         stack.enter_context(telling_whether_to_start_again())
@@ -91,7 +89,7 @@ def run(
             reporter=view,
             accept_forward=accept_forward,
             verify_every=every,
-            verify_parts=verify_parts,
+            verify_parts=verify_parts or 1,
         )
     view.summary(result)
     return result.exit_code

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import CheckFailed, nearest
+from headrace.errors import CheckFailed, HeadraceError, nearest
 from headrace.model import Query
 from headrace.spark.plans.plan_rewrite import UntraceableError
 from headrace.spark.plans.provenance import traced
@@ -27,12 +27,17 @@ class RowScope:
     """keys: columns of the result and their values as text, each of which chooses rows; without any, all are.
 
     since: only rows that a row of a later batch has fed; None: all. part: only one of so many parts of the keys, the
-    first being 1; together the parts are all rows.
+    first being 1; together the parts are all rows. Raises HeadraceError (HR090) for one that is none of them.
     """
 
     keys: tuple[Mapping[str, str], ...] = ()
     since: int | None = None
     part: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.part is not None and not 1 <= self.part[0] <= self.part[1]:
+            what = f"there is no part {self.part[0]} of {self.part[1]}, so that no row would be compared"
+            raise HeadraceError(code="HR090", what=what, fix="name one as part=(3, 10), the third of ten")
 
     @property
     def whole(self) -> bool:
