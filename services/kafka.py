@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import socket
+import time
 import uuid
 
 from confluent_kafka import KafkaException
@@ -83,6 +84,10 @@ class KafkaServer(JarServer):
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=options)
         admin = self.admin()  # Its answers end with it.
         admin.create_topics([topic])[name].result(ANSWER_SECONDS)
+        # What is made is told to others a moment later.
+        ends = time.monotonic() + ANSWER_SECONDS
+        while name not in admin.list_topics(timeout=ANSWER_SECONDS).topics and time.monotonic() < ends:
+            time.sleep(0.05)
         return name
 
     def delete_topic(self, name: str) -> None:

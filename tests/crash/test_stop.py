@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 MARK = "HEADRACE_TEST_MARK"
-FEW_SECONDS = 15.0
+FEW_SECONDS = 25.0
 
 
 class Family:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 # How long a run that was asked twice may take to break its batches off and write down how it ended.
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 20.0
 ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -156,7 +156,7 @@ def end_jvm() -> None:
 
 # Of a run that was told to stop now, what its queries may take; what is left of the watchdog's time is for the result.
 BREAK_OFF_SECONDS = 2.0
-# When the rest of their threads must have ended, once they count as ended. The watchdog's time is twice as long.
+# When the rest of their threads must have ended, once they count as ended. The watchdog's time is four times as long.
 SETTLED_SECONDS = 5.0
 
 
