@@ -25,8 +25,8 @@ class VerifyingBeside(Observer):
 
     The end of a query breaks its verification off, for the session of the run is about to stop, and none is begun
     without one. verify: gives the verdict on a query in that session; what it raises ends no run. parts: of a query one
-    of so many parts of its keys is looked at each time, and after a mismatch all of them. tell: hears
-    of a verdict. report: hears from this thread of what a user should know.
+    of so many parts of its keys is looked at each time, the same again if that failed, and after a mismatch all.
+    tell: hears of a verdict. report: hears from this thread of what a user should know.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class VerifyingBeside(Observer):
             self._under_way = query
         verdict, findings = None, list[Finding]()
         try:
-            verdict = self._verify(query, spark, self._scope(query))
+            scope = self._scope(query)
+            verdict = self._verify(query, spark, scope)
         except Exception as error:
             what = f"query '{query}' could not be verified beside its run: {type(error).__name__}: {error}"
             findings.append(Finding(code="HR717", what=what, fix=f"verify it by itself: headrace verify {query}"))
@@ -91,6 +92,8 @@ class VerifyingBeside(Observer):
         if is_known:
             if verdict is not None:
                 (self._doubtful.add if verdict.state == "mismatch" else self._doubtful.discard)(query)
+                if scope.part is not None:
+                    self._next[query] = scope.part[0] % self._parts
             for finding in findings if verdict is None else self._tell(verdict).findings:
                 self._report(finding)
 
@@ -98,5 +101,4 @@ class VerifyingBeside(Observer):
         if self._parts == 1 or query in self._doubtful:
             return WHOLE
         number = self._next.setdefault(query, random.randrange(self._parts))
-        self._next[query] = (number + 1) % self._parts
         return RowScope(part=(number + 1, self._parts))
