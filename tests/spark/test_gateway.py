@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from py4j.java_gateway import CallbackServer, CallbackServerParameters
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
+from py4j.java_gateway import CallbackServer, CallbackServerParameters, GatewayProperty
 
-from headrace.spark.jvm.gateway import _command, _signals_held, gateway_with_callbacks, secret
+from headrace.spark.jvm.gateway import _command, _signals_held, end_reads_first, gateway_with_callbacks, secret
 
 pytestmark = pytest.mark.plain
 
@@ -81,3 +82,24 @@ def test_python_can_be_called_before_the_server_thread_has_come_to_listen() -> N
     finally:
         may_listen.set()
         server.shutdown()
+
+
+def test_a_connection_that_the_jvm_keeps_open_is_closed_though_a_thread_reads_it() -> None:
+    end_reads_first()
+    ours, kept = socket.socketpair()
+    connection = ClientServerConnection(
+        JavaParameters(auth_token="t"), PythonParameters(auth_token="t"), GatewayProperty(False, None), None
+    )
+    connection.init_socket_from_python_server(ours, ours.makefile("rb"))
+    connection.initiated_from_client = True
+    reading = threading.Thread(target=connection.wait_for_commands, daemon=True)
+    reading.start()
+    closing = threading.Thread(target=connection.close, daemon=True)
+    reading.join(0.5)
+    assert reading.is_alive()
+    closing.start()
+    closing.join(20)
+    reading.join(20)
+    assert not closing.is_alive()
+    assert not reading.is_alive()
+    kept.close()

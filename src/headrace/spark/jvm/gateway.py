@@ -7,12 +7,13 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -112,6 +113,7 @@ def ensure(conf: Mapping[str, str]) -> None:
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
+    end_reads_first()
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     process, port, password = _launched(conf)
@@ -122,6 +124,27 @@ def ensure(conf: Mapping[str, str]) -> None:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     gateway.proc = process
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def end_reads_first() -> None:
+    """Let py4j close a connection that a thread reads from; a second call changes nothing.
+
+    py4j.clientserver.ClientServerConnection.close waits for that thread, before it shuts the socket down: for ever, if
+    the JVM keeps the connection open.
+    """
+    from py4j.clientserver import ClientServerConnection as Connection
+
+    if Connection.close.__module__ != __name__:
+        Connection.close = _reads_ended_first(Connection.close)
+
+
+def _reads_ended_first(close: Callable[..., None]) -> Callable[..., None]:
+    def closed(self: Any, reset: bool = False) -> None:
+        with suppress(OSError, AttributeError):  # Closed before, or by another thread.
+            self.socket.shutdown(socket.SHUT_RD)
+        close(self, reset)
+
+    return closed
 
 
 @contextmanager
