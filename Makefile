@@ -62,18 +62,19 @@ test-spark:
 	@sh scripts/other_spark.sh $(PYTHON) "$(VERSION)"
 	.venv-spark-$(VERSION)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "plain or spark"
 
+# A test of these may take an hour, and one ten.
+PATIENT = $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=36000
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
 	$(BIN)/python -m tests.crash.soak --cluster
-	HEADRACE_LOST_WORKERS="worker-1 worker-2" $(BIN)/pytest -q tests/crash/test_distribution.py
-	HEADRACE_STATE_ROUNDS=500 $(BIN)/pytest -n 0 -q tests/crash/test_state_attempts.py
-	HEADRACE_FORGETS=yes $(BIN)/pytest -q tests/crash/test_network.py
-	HEADRACE_CUTS=all $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/run/test_rewind_in_a_store.py
+	HEADRACE_LOST_WORKERS="worker-1 worker-2" $(PATIENT) tests/crash/test_distribution.py
+	HEADRACE_STATE_ROUNDS=500 $(PATIENT) -n 0 tests/crash/test_state_attempts.py
+	HEADRACE_FORGETS=yes $(PATIENT) tests/crash/test_network.py
+	HEADRACE_CUTS=all $(PATIENT) tests/run/test_rewind_in_a_store.py
 	$(BIN)/python -m tests.crash.soak --minutes 30
-	HEADRACE_KILLS=40 $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=3900 tests/crash/test_kill.py
-	HEADRACE_PAIRS=40 $(BIN)/pytest -q tests/connectors/exactly_once
-	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(BIN)/pytest -q --timeout 3600 \
-		-o faulthandler_timeout=3900 \
+	HEADRACE_KILLS=40 $(PATIENT) tests/crash/test_kill.py
+	HEADRACE_PAIRS=40 $(PATIENT) tests/connectors/exactly_once
+	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(PATIENT) \
 		tests/verify/test_corruptions.py tests/verify/test_random_timelines.py
 
 lint: $(DONE)

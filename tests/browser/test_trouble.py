@@ -37,7 +37,7 @@ from tests.run.test_run import FRUIT
 from tests.ui.chromium import click, faults, look, texts, wait, words
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 QUERIES = """
 import os

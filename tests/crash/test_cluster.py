@@ -29,7 +29,7 @@ from tests.waiting import PATIENCE_SECONDS, until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 PROJECT = """
 import time

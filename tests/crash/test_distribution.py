@@ -29,13 +29,12 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from services import KafkaServer
 
-pytestmark = [pytest.mark.crash, pytest.mark.connectors, pytest.mark.timeout(900)]
-
 # More than come through the driver: tasks stage them.
 ROWS = 5_200
 FAILS, SLOW, HOLDS, LOST = 1_000_013, 1_000_077, 1_000_099, 1_000_050
 # With one query, test_cluster kills a worker; `make soak` does it with all of these.
 WORKERS = os.environ.get("HEADRACE_LOST_WORKERS", "").split()
+pytestmark = [pytest.mark.crash, pytest.mark.connectors, pytest.mark.timeout(1800 if WORKERS else 600)]
 QUERIES = ("totals", "postgres", "mariadb", "delta", "iceberg", "files", "kafka", "kafka_repeated")
 PIPELINE = """
 import json

@@ -18,7 +18,9 @@ from . import monitoring
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+# `make soak` has many.
+KILLS = int(os.environ.get("HEADRACE_KILLS", "1"))
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600 + 60 * KILLS)]
 
 
 def assert_prefix(root: Path) -> int:
@@ -30,8 +32,6 @@ def assert_prefix(root: Path) -> int:
     return len(batches)
 
 
-# `make soak` has many.
-KILLS = int(os.environ.get("HEADRACE_KILLS", "1"))
 # The first batch, whose transaction makes the table, and three that follow others.
 KILLED_AT: list[tuple[Moment, int]] = [
     ("inside-transaction", 0),

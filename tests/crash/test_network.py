@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.crash,
     pytest.mark.connectors,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux tells whose connection it is"),
 ]
 

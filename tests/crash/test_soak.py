@@ -15,7 +15,7 @@ from .soak import Soak, soaking
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 # That a driver of SQLite dies at each boundary, and that a second one fences off the first, test_kill shows; that one
 # is fenced off in each database, tests/connectors/exactly_once/test_two_drivers.py.

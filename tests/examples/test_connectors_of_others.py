@@ -116,7 +116,7 @@ def tested(installed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     return place, found.stdout
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 @pytest.mark.capability("RDD-10")
 def test_the_suite_proves_the_example_and_the_page(tested: tuple[Path, str]) -> None:
     _, said = tested
@@ -126,7 +126,7 @@ def test_the_suite_proves_the_example_and_the_page(tested: tuple[Path, str]) -> 
     assert "contexts: 1 still there: None" in said, "one context for all tests, stopped at their end"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_a_project_finds_them_by_name_and_its_result_is_proved(tested: tuple[Path, str]) -> None:
     import duckdb
 
