@@ -18,6 +18,7 @@ from benchmarks.figures import Figure, Side
 from benchmarks.processes import environment
 from benchmarks.sinks_places import QUERY, TABLE, Place
 from benchmarks.sinks_rows import KEY, Rows
+from headrace.connectors.sql.dialect import WriteTarget
 from headrace.contract import OutputMode, SinkContext
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ class Ways:
         frame.write.mode("append").jdbc(url, TABLE, properties={**options, **more})
 
     def _upsert(self) -> str:
-        dialect: Any = self.place.sink().dialect()
-        return str(dialect.upsert(TABLE, [column.name for column in self.rows.known], KEY))
+        target = WriteTarget(table=TABLE, columns=self.rows.known, key=KEY, replaces=True)
+        return self.place.sink().dialect().insert(target)
 
     def _plain(self, value: Any) -> Any:
         return value.isoformat(" ") if hasattr(value, "isoformat") else value

@@ -67,7 +67,7 @@ class Place(ABC):
 
     def create(self, rows: Rows) -> None:
         """The table with its primary key, as the sink makes it."""
-        dialect: Any = self.sink().dialect()
+        dialect = self.sink().dialect()
         key = [column for column in rows.known if column.name in KEY]
         declared = ", ".join(
             f"{dialect.quote(column.name)} {dialect.declare(column, key)}{' NOT NULL' if column in key else ''}"
