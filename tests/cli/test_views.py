@@ -213,8 +213,8 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     assert shown().startswith(("- starting Spark (0 s)", "starting Spark (0 s)"))
     assert "action_counts" in shown()
     clock.now = 20.0
-    shows.preparing("waiting for an executor of spark://m:7077", None)
-    assert "starting Spark: waiting for an executor of spark://m:7077 (20 s)" in shown()
+    shows.preparing("waiting for the executors of spark://m:7077", None)
+    assert "starting Spark: waiting for the executors of spark://m:7077 (20 s)" in shown()
     clock.now = 75.0
     shows.preparing("making its plan", query.name)
     assert "starting action_counts: making its plan (1 min 15 s)" in shown()
@@ -237,7 +237,7 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
 def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     with Lines(clock) as lines:
-        lines.preparing("waiting for an executor of spark://m:7077", None)
+        lines.preparing("waiting for the executors of spark://m:7077", None)
         # A query that fails is started again and again.
         for step in ("reading its checkpoint", "making its plan") * 3:
             lines.preparing(step, "clicks")
@@ -248,7 +248,7 @@ def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.Ca
         lines.stopping(now=True)
     assert [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()] == [
         "starting Spark",
-        "waiting for an executor of spark://m:7077",
+        "waiting for the executors of spark://m:7077",
         "clicks: reading its checkpoint",
         "clicks: making its plan",
         "clicks is in a batch: 11 of 30 tasks, 1 row read, 11.0 s",

@@ -203,6 +203,51 @@ def test_an_executor_is_waited_for_as_long_as_it_comes_on(tmp_path: Path, monkey
         connection._require_executors(spark, "spark://elsewhere:7077")
 
 
+@pytest.mark.parametrize(
+    ("logs", "conf", "there", "rounds"),
+    [
+        (2, {}, [1, 1, 1, 2], 4),
+        (0, {"spark.cores.max": "4", "spark.executor.cores": "2"}, [1, 1, 2], 3),
+        # Nothing says how many there will be, or more are wanted than the cluster has: none comes any more.
+        (0, {"spark.cores.max": "4"}, [1, 2], None),
+        (0, {"spark.cores.max": "8", "spark.executor.cores": "2"}, [1, 3], None),
+    ],
+    ids=["as many as were begun", "as many as are asked for", "no number", "more than there are"],
+)
+@pytest.mark.capability("CLUSTER-03")
+def test_all_executors_are_waited_for_so_that_each_has_state(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logs: int,
+    conf: dict[str, str],
+    there: list[int],
+    rounds: int | None,
+) -> None:
+    for number in range(logs):
+        log = tmp_path / "work" / f"worker-{number}" / "app-1" / str(number) / "stderr"
+        log.parent.mkdir(parents=True)
+        log.write_text("begins")
+    asked: list[int] = []
+
+    def executors(_: object) -> int:
+        asked.append(1)
+        return there[min(len(asked), len(there)) - 1]
+
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", getConf=lambda: conf))
+    monkeypatch.setattr(connection, "executors", executors)
+    monkeypatch.setattr(connection, "_has_executor", lambda *_: True)
+    monkeypatch.setattr(connection, "_started_here", lambda _: KNOWN if logs else None)
+    monkeypatch.setattr(connection, "default_home", lambda: tmp_path)
+    monkeypatch.setattr(connection, "_SETTLED_SECONDS", 0.5)
+    began = time.monotonic()
+    connection._await_others(spark, KNOWN.url)
+    if rounds is None:
+        assert time.monotonic() - began >= 0.5
+        assert len(asked) > len(there)
+    else:
+        assert len(asked) == rounds
+
+
 def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> None:
     said = {
         "0": "Spark Executor Command: java\n====\n\nUnrecognized VM option 'No'\nError: no Machine was made.\n",

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # More often than so for each core an executor is started only where none of them stays.
 _TIMES = 4
+# Executors that were granted together come up within so long of each other.
+_SETTLED_SECONDS = 5.0
 _CLUSTERS = ("spark://", "yarn", "k8s://")
 # What every worker needs to take rows from Spark.
 COMMON = ("pyarrow",)
@@ -87,7 +89,7 @@ def make_ready(
     *,
     begin: Callable[[str], None],
 ) -> None:
-    """Wait for an executor, and send the workers Headrace's own code; they have to have `packages`.
+    """Wait for the executors, and send the workers Headrace's own code; they have to have `packages`.
 
     storage: what they have to reach. begin: told of each step as it begins. Raises PlatformError where no executor
     comes, for which Spark would wait for ever with a warning in its log, where the Python of a worker cannot run what
@@ -95,8 +97,9 @@ def make_ready(
     """
     if not master_hosts(master):
         return
-    begin(f"waiting for an executor of {master}")
+    begin(f"waiting for the executors of {master}")
     _require_executors(spark, master)
+    _await_others(spark, master)
     begin("looking whether its workers can run the project")
     spark.sparkContext.addPyFile(str(_code()))
     try:
@@ -134,6 +137,25 @@ def _require_executors(spark: SparkSession, master: str) -> None:
                 f"longer by {WAITING_TIME}",
             )
         time.sleep(0.1)
+
+
+def _await_others(spark: SparkSession, master: str) -> None:
+    """Wait until the other executors are there too, or none has come for a while.
+
+    A new checkpoint gets a state partition for each core that is there, and Spark computes a partition where its state
+    was first: what comes after the first batch would have no state to work on.
+    """
+    conf = spark.sparkContext.getConf()
+    cores, each = (int(conf.get(f"spark.{name}", "0")) for name in ("cores.max", "executor.cores"))
+    seen, since = (executors(spark), _begun(spark, master)), time.monotonic()
+    while time.monotonic() - since < _SETTLED_SECONDS and _has_executor(spark, master):
+        there, begun = seen
+        wanted = len(begun) or (cores // each if each else 0)
+        if wanted and there >= wanted:
+            return
+        time.sleep(0.1)
+        if (now := (executors(spark), _begun(spark, master))) != seen:
+            seen, since = now, time.monotonic()
 
 
 def _begun(spark: SparkSession, master: str) -> list[tuple[str, int]]:
