@@ -170,6 +170,13 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
             "false",
             "a row that a filter drops is read and counted like any other, and a bad one among them is seen",
         )
+    if not is_local(master):
+        yield Setting(
+            "spark.shuffle.reduceLocality.enabled",
+            "false",
+            "Spark computes a state partition where its state was first, and those of a first batch that one task has "
+            "read were all computed where that task ran: all state stayed on one executor",
+        )
     if is_local(master):
         yield Setting(
             BLOCK_CACHE,
