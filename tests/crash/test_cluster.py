@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -239,6 +240,17 @@ def test_the_driver_is_ended_and_the_result_is_proved(
     assert verify(load(scene.root), "totals", spark=spark).exit_code == 0
     (told,) = status(load(scene.root))
     assert told.counters == {"seen": 10}, "tasks that were tried again, and those whose executor died, count once"
+
+
+@pytest.mark.capability("CLUSTER-03")
+def test_each_executor_has_state_though_one_task_has_read_the_first_batch(tmp_path: Path) -> None:
+    with scene_of(tmp_path, "--workers", "2", "--cores", "1", "--memory", "1g") as scene:
+        master = control.require(scene.home).url
+        command = [sys.executable, "-m", "tests.crash.state_on_executors", master, str(tmp_path)]
+        said = subprocess.run(command, env=scene.environment, capture_output=True, text=True, timeout=200, check=False)
+    batches = [json.loads(line) for line in said.stdout.splitlines()]
+    assert len(batches) >= 3, said.stderr[-3000:]
+    assert [len(set(batch.values())) for batch in batches] == [2] * len(batches), batches
 
 
 @pytest.mark.capability("CLUSTER-05")
