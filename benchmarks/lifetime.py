@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import RESULTS, Figure, Side
-from benchmarks.memory import Memory
+from benchmarks.memory import Memory, classes_of
 from benchmarks.processes import HEADRACE, lines_until_told
 
 TITLE = "the driver's memory over 100,000 batches into a sink that does nothing"
 RUNS = 400
 CURVE = RESULTS / "lifetime.csv"
+GROWN = RESULTS / "lifetime_grown.csv"
 
 _YAML = 'name: lifetime\nmodules: [pipeline.py]\ntargets:\n  dev: {master: "local[2]"}\n'
 _PYTHON = """
@@ -45,13 +46,11 @@ def counted(numbers):
 def measure(*, runs: int, quick: bool) -> list[Figure]:
     """Sample `runs` times, or as often as fits into the minutes that MINUTES says."""
     each = 20 if quick else 250
-    ends = time.monotonic() + 60 * float(os.environ.get("MINUTES", "600"))
-    curve = _curve(max(runs, 8), each, ends)
+    minutes = float(os.environ.get("MINUTES", "600"))
+    curve, grown = _curve(max(runs, 8), each, minutes * 60)
     if not quick:
-        with CURVE.open("w", encoding="utf-8", newline="") as file:
-            written = csv.DictWriter(file, list(curve[0]), lineterminator="\n")
-            written.writeheader()
-            written.writerows(curve)
+        _write(CURVE, curve)
+        _write(GROWN, grown)
     # The first fifth fills what is bounded: the JIT, the caches, the newest progress of each query.
     rest = curve[len(curve) // 5 :]
     half = len(rest) // 2
@@ -74,24 +73,45 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
     ]
 
 
-def _curve(samples: int, each: int, ends: float) -> Sequence[dict[str, Any]]:
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        written = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        written.writeheader()
+        written.writerows(rows)
+
+
+def _curve(samples: int, each: int, seconds: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The samples, and the 25 classes of the JVM whose objects have grown most from a fifth of the way to its end."""
     curve: list[dict[str, Any]] = []
+    early: dict[str, tuple[int, int]] = {}
+    grown: list[dict[str, Any]] = []
     batches, begun = 0, time.monotonic()
 
     def enough(line: str, driver: int) -> bool:
-        nonlocal batches
-        if len(curve) >= samples or (time.monotonic() > ends and len(curve) >= 8):
+        nonlocal batches, early, grown
+        if len(curve) >= samples or (time.monotonic() > begun + seconds and len(curve) >= 8):
+            grown = _grown(early, classes_of(driver))
             return True
         if json.loads(line)["event"] == "batch":
             batches += 1
             if batches % each == 0:
-                curve.append(
-                    {"batches": batches, "seconds": round(time.monotonic() - begun), **asdict(Memory.of(driver))}
-                )
+                passed = time.monotonic() - begun
+                curve.append({"batches": batches, "seconds": round(passed), **asdict(Memory.of(driver))})
+                if not early and (len(curve) >= samples // 5 or passed > seconds / 5):
+                    early = classes_of(driver)
         return False
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         (Path(scratch) / "headrace.yml").write_text(_YAML, encoding="utf-8")
         (Path(scratch) / "pipeline.py").write_text(_PYTHON, encoding="utf-8")
         lines_until_told([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
-    return curve
+    return curve, grown
+
+
+def _grown(early: dict[str, tuple[int, int]], late: dict[str, tuple[int, int]]) -> list[dict[str, Any]]:
+    grown = {
+        name: (objects - early.get(name, (0, 0))[0], held - early.get(name, (0, 0))[1])
+        for name, (objects, held) in late.items()
+    }
+    most = sorted(grown, key=lambda name: -grown[name][1])[:25]
+    return [{"class": name, "objects": grown[name][0], "bytes": grown[name][1]} for name in most]

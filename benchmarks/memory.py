@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.spark.jvm.gateway import descendants
 
-_LIVE = re.compile(r"^Total\s+\d+\s+(\d+)", re.MULTILINE)
+_CLASS = re.compile(r"^ *\d+: +(\d+) +(\d+) +(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,20 @@ class Memory:
     def of(cls, driver: int) -> Memory:
         """Of the process of a driver, after a full collection of its JVM."""
         java = jvm_of(driver)
-        heap = _heap_after_collection(java)
-        return cls(python=_resident(driver), jvm=_resident(java), heap=heap)
+        heap = sum(held for _, held in classes_of(driver).values())
+        return cls(python=_resident(driver), jvm=_resident(java), heap=round(heap / 2**20, 1))
+
+
+def classes_of(driver: int) -> dict[str, tuple[int, int]]:
+    """The objects and bytes of each class in a driver's JVM after a full collection.
+
+    It collects, and counts what is left at that moment: what is allocated meanwhile does not count.
+    """
+    counted: dict[str, tuple[int, int]] = {}
+    for objects, held, name in _CLASS.findall(_jcmd(jvm_of(driver), "GC.class_histogram")):
+        before = counted.get(name, (0, 0))  # Two loaders may have a class of one name.
+        counted[name] = (before[0] + int(objects), before[1] + int(held))
+    return counted
 
 
 def jvm_of(driver: int) -> int:
@@ -46,13 +58,6 @@ def _resident(pid: int) -> float:
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return round(int(found[1]) / 1024, 1)
-
-
-def _heap_after_collection(java: int) -> float:
-    # It collects, and counts what is left at that moment: what is allocated meanwhile does not count.
-    found = _LIVE.search(_jcmd(java, "GC.class_histogram"))
-    assert found
-    return round(int(found[1]) / 2**20, 1)
 
 
 def _jcmd(java: int, order: str) -> str:

@@ -1,4 +1,7 @@
-"""Many worlds, or one with its steps: `python -m tests.protocol 0 100000`, `--show SEED`, `--defects 2000`."""
+"""Many worlds, or one with its steps: `python -m tests.protocol 0 100000`, `--show SEED`, `--defects 2000`.
+
+`--defect WORDS` shows the world of a defect that is put back, and what it breaks.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 
 from .defects import DEFECTS, Defect
 from .world import ABOUT, World
@@ -60,22 +64,40 @@ def _line(seed: int, step: int, what: str) -> str:
     return f"seed {seed}, step {step}: {what}"
 
 
+def _show(seed: int | None, about: str, words: str | None) -> int:
+    defect = None
+    if words is not None:
+        meant = [defect for defect in DEFECTS if words in defect.what]
+        if len(meant) != 1:
+            raise SystemExit(f"{len(meant)} defects have these words in their names: {words}")
+        defect, about = meant[0], meant[0].about
+        seed = defect.seed if seed is None else seed
+    if seed is None:
+        raise SystemExit(f"no world is known that shows this defect: {words}; look for one: --defects 2000")
+    world = World(seed, about=about)
+    try:
+        with nullcontext() if defect is None else defect.put_back():
+            world.run()
+    except Exception as error:
+        print("\n".join(world.scheduler.trace))
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    print("\n".join(world.scheduler.trace))
+    return 0
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked for; 1 where something does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.protocol", description=__doc__)
     parser.add_argument("seeds", nargs="*", type=int, help="the first one, and the one behind the last")
     parser.add_argument("--show", type=int, metavar="SEED", help="the steps of one world")
+    parser.add_argument("--defect", metavar="WORDS", help="the steps of the world that shows this defect")
     parser.add_argument("--defects", type=int, metavar="SEEDS", help="in how many worlds each defect is looked for")
     parser.add_argument("--about", choices=("", *ABOUT), default="", help="what there is something of in each world")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args(arguments)
-    if asked.show is not None:
-        world = World(asked.show, about=asked.about)
-        try:
-            world.run()
-        finally:
-            print("\n".join(world.scheduler.trace))
-        return 0
+    if asked.show is not None or asked.defect is not None:
+        return _show(asked.show, asked.about, asked.defect)
     with ProcessPoolExecutor(asked.jobs, initializer=stay_on_one_core) as pool:
         if asked.defects is not None:
             lines = []

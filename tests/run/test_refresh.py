@@ -252,10 +252,7 @@ def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     # Each version counts one more than the one before.
     assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
-    begun = (root / "begun.log").read_text().split()
-    # The stop at the end waits for the batch that runs then, and may break off the one after it.
-    assert begun[: len(written)] == [str(batch) for batch in range(len(written))]
-    assert begun[len(written) :] in ([], [str(len(written))])
+    assert (root / "begun.log").read_text().split() == [str(batch) for batch in range(len(written))]
     assert len({found[0][1] for _, found in written}) >= 3
 
 

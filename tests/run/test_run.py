@@ -138,7 +138,7 @@ def bad(events):
 @pytest.mark.parametrize("trigger", ["every('1 second')", "None"])
 def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSession, trigger: str) -> None:
     body = TOTALS.replace("hr.available_now", trigger.replace("every", "hr.every"))
-    root = write_project(tmp_path / "p", body, batches=FRUIT)
+    root = write_project(tmp_path / "p", body, batches=FRUIT * 20)
     stop, inside = StopRequest(), []
 
     def reached(boundary: str, batch: int) -> None:
@@ -152,6 +152,8 @@ def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSessio
     assert inside == [0]
     checkpoint = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
     assert checkpoint.last_committed is not None
+    # The batch after it was not begun, so that the next start has none to make again.
+    assert checkpoint.last_batch == checkpoint.last_committed < 39
     written = [batch for (batch,) in rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1")]
     assert written == list(range(checkpoint.last_committed + 1))
 

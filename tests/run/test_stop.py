@@ -80,7 +80,7 @@ def test_a_query_that_was_broken_off_is_waited_for_until_its_thread_has_ended(
     running.running = SimpleNamespace(handle=handle)
     request, ignore = StopRequest(), SimpleNamespace(change=lambda *_: None, stopping=lambda *, now: None)
     request.ask_for(now=True)
-    stops = Stopping(request, ignore, ignore)
+    stops = Stopping(ignore, request, ignore, ignore)
     stops.step([running])
     stops.settle()
     assert ended == (["query"] if waited else [])

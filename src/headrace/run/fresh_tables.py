@@ -45,7 +45,7 @@ class FreshTables:
     def look(self, watched: QueryRun) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
         refresher = self._refreshers.get(watched.query.name)
-        if refresher is None or watched.asked or watched.stop_gracefully is not None or watched.finishing:
+        if refresher is None or watched.asked or watched.halt is not None or watched.finishing:
             return
         before = refresher.faults
         if not refresher.look():
@@ -55,7 +55,7 @@ class FreshTables:
                 self._notes.tell(fault)
         self._account.warned(watched, list(refresher.faults.values()))
         if refresher.versions != watched.running.versions:
-            watched.stop_gracefully = Halt(watched.running.handle, self._spark)
+            watched.halt = Halt(watched.running.handle, self._spark)
 
     def refreshed_at(self, watched: QueryRun) -> Mapping[str, float]:
         """When each table of a query was computed last; empty where none is recomputed."""
@@ -83,7 +83,7 @@ class FreshTables:
         self._account.tell_news(watched)
         before.clean_up()
         self._watching.restarted(watched, running)
-        watched.finishing, watched.stop_gracefully = finishing, None
+        watched.finishing, watched.halt = finishing, None
         if not finishing:
             self._resumed(watched, before)
         return None

@@ -220,7 +220,7 @@ class QueryRun:
 
     late: what keeps its late rows, if they go to a sink of their own.
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
-    stop_gracefully: it is being halted, to continue with others. last_wanted: the batch after which it may be stopped.
+    halt: ends it after its running batch, to continue over other versions of its tables or because somebody asked so.
     order: what somebody wants done with it. began: when it was started. work, worked_at: how far the running batch was
     when its tasks last moved, and when that was.
     """
@@ -236,7 +236,6 @@ class QueryRun:
     batches: int = 0
     rows: int = 0
     last_batch: int | None = None
-    last_wanted: int | None = None
     asked: bool = False
     order: Order | None = None
     began: float = field(default_factory=time.monotonic)
@@ -248,7 +247,7 @@ class QueryRun:
     work: BatchWork | None = None
     looked_at: float = 0.0
     finishing: bool = False
-    stop_gracefully: Halt | None = None
+    halt: Halt | None = None
     recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
     warnings: frozenset[tuple[str, str]] = frozenset()
     retries_counted: int = 0

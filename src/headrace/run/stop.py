@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import Observer
 from headrace.errors import Finding
-from headrace.model import Query
+from headrace.model import Continuous, Query
 from headrace.observe.board import Order, Orders, has_ended
-from headrace.run.query_run import QueryRun, Watching, last_committed
+from headrace.run.query_run import QueryRun, Watching
 from headrace.run.states import States, Supervised
+from headrace.spark.stream.foreach_batch import Halt
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 # How long a run that was asked twice may take to break its batches off and write down how it ended.
@@ -163,7 +165,8 @@ SETTLED_SECONDS = 5.0
 class Stopping:
     """Does what a request to stop asks for, step by step."""
 
-    def __init__(self, request: StopRequest, states: States, reporter: Observer) -> None:
+    def __init__(self, spark: SparkSession, request: StopRequest, states: States, reporter: Observer) -> None:
+        self._spark = spark
         self._request = request
         self._states = states
         self._reporter = reporter
@@ -187,7 +190,7 @@ class Stopping:
             thread.join(max(0.0, until - time.monotonic()))
 
     def step(self, running: Iterable[QueryRun]) -> None:
-        """Stop each query that may be stopped now."""
+        """Stop each query after its running batch, or now."""
         now = self._request.now
         if now and self._now_at is None:
             self._now_at = time.monotonic()
@@ -198,15 +201,20 @@ class Stopping:
             self.one(watched, now=now)
 
     def one(self, watched: QueryRun, *, now: bool = False) -> None:
-        """Stop one query if it may be stopped now."""
-        if not watched.asked:
-            watched.asked, watched.last_wanted = True, _running_batch(watched)
+        """Stop one query after its running batch, or now.
+
+        Continuous processing has no batch to end after: what its epoch wrote since the last report is written again.
+        """
+        watched.asked = True
         is_pause = watched.order is not None and watched.order.verb == "pause" and not self._request
         self._states.change(watched.query.name, "pausing" if is_pause else "stopping")
         if now:
+            watched.halt = None  # It would wait for the batch.
             self._break_off(watched.running.handle)
-        elif _is_done(watched) or not _busy(watched):
+        elif isinstance(watched.trigger, Continuous):
             watched.running.handle.stop()
+        elif watched.halt is None:
+            watched.halt = Halt(watched.running.handle, self._spark)
 
     def _break_off(self, handle: StreamingQuery) -> None:
         """Stop a query in a thread of its own: Spark waits for the batch, whose function may hang for ever."""
@@ -220,25 +228,6 @@ class Stopping:
 def _stop(handle: StreamingQuery) -> None:
     with suppress(Exception):  # It is stopped again as long as it is active.
         handle.stop()
-
-
-def _running_batch(watched: QueryRun) -> int:
-    """The batch that runs, or comes next.
-
-    Spark reports a batch some time after its commit, when the next one may be running already. The last report does not
-    say which one that is: a late report of the batch before would be taken for its end, and it would be broken off.
-    """
-    known = (last_committed(watched.running.sink_run.checkpoint), watched.last_batch)
-    return max((each for each in known if each is not None), default=-1) + 1
-
-
-def _is_done(watched: QueryRun) -> bool:
-    wanted = watched.last_wanted
-    return wanted is not None and watched.last_batch is not None and watched.last_batch >= wanted
-
-
-def _busy(watched: QueryRun) -> bool:
-    return bool(watched.running.handle.status.get("isTriggerActive"))
 
 
 class OrderDesk:

@@ -84,7 +84,7 @@ class Supervision:
         self.listener = Listener(spark)
         self.watching = Watching(self.listener, self.account.progressed, self.states.worked)
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
-        self.stopping = Stopping(request, self.states, reporter)
+        self.stopping = Stopping(spark, request, self.states, reporter)
         self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
@@ -302,7 +302,7 @@ class Supervision:
             self.account.tell_news(watched)
             self.account.look_at_late(watched)
             self._count_retries(watched)
-            if watched.stop_gracefully.step() if watched.stop_gracefully else not watched.running.handle.isActive:
+            if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
                 self._ended(watched)
                 continue
             self.tables.look(watched)
@@ -333,7 +333,7 @@ class Supervision:
             return
         if watched.running.meets_another_driver() and self._has_successor(watched):
             error = superseded(watched.query)
-        if error is None and not watched.asked and (watched.stop_gracefully or watched.finishing):
+        if error is None and not watched.asked and (watched.halt or watched.finishing):
             error = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
             if error is None:
                 return
