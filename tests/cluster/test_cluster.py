@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from headrace.api import load
 from headrace.check.locations import cluster, speculation, state_partitions
@@ -246,6 +247,22 @@ def test_all_executors_are_waited_for_so_that_each_has_state(
         assert len(asked) > len(there)
     else:
         assert len(asked) == rounds
+
+
+def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[int] = [1, 1]
+
+    def executors(_: object) -> int:
+        if there:
+            return there.pop()
+        raise PySparkException("SparkContext was shut down")
+
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", getConf=dict))
+    monkeypatch.setattr(connection, "executors", executors)
+    monkeypatch.setattr(connection, "is_stopped", lambda _: not there)
+    monkeypatch.setattr(connection, "_started_here", lambda _: None)
+    with pytest.raises(PlatformError, match=r"HR821.*it gave them up"):
+        connection._await_others(spark, KNOWN.url)
 
 
 def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> None:

@@ -147,14 +147,14 @@ def _await_others(spark: SparkSession, master: str) -> None:
     """
     conf = spark.sparkContext.getConf()
     cores, each = (int(conf.get(f"spark.{name}", "0")) for name in ("cores.max", "executor.cores"))
-    seen, since = (executors(spark), _begun(spark, master)), time.monotonic()
+    seen, since = (_executors(spark, master), _begun(spark, master)), time.monotonic()
     while time.monotonic() - since < _SETTLED_SECONDS and _has_executor(spark, master):
         there, begun = seen
         wanted = len(begun) or (cores // each if each else 0)
         if wanted and there >= wanted:
             return
         time.sleep(0.1)
-        if (now := (executors(spark), _begun(spark, master))) != seen:
+        if (now := (_executors(spark, master), _begun(spark, master))) != seen:
             seen, since = now, time.monotonic()
 
 
@@ -166,15 +166,20 @@ def _begun(spark: SparkSession, master: str) -> list[tuple[str, int]]:
     return [(each.name, each.bytes) for each in started]
 
 
-def _has_executor(spark: SparkSession, master: str) -> bool:
-    """Whether one is there; raises PlatformError where each ends at once, or the cluster has given them up."""
+def _executors(spark: SparkSession, master: str) -> int:
+    """How many are there; raises PlatformError where the cluster has given the application up."""
     try:
-        if executors(spark):
-            return True
+        return executors(spark)
     except Exception as error:
         if not (is_from_spark(error) and is_stopped(spark)):
             raise
         raise _ended(master, "", "") from None
+
+
+def _has_executor(spark: SparkSession, master: str) -> bool:
+    """Whether one is there; raises PlatformError where each ends at once, or the cluster has given them up."""
+    if _executors(spark, master):
+        return True
     # Spark starts a process that ends at once again and again, without a word to the driver.
     known = _started_here(master)
     started = executors_of(default_home(), spark.sparkContext.applicationId) if known is not None else ()
