@@ -24,6 +24,7 @@ NAMES = (
     "lifetime",
     "scale",
     "kafka_sink",
+    "kit",
     "against_flink",
 )
 
