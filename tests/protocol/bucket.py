@@ -331,7 +331,7 @@ _key = _kept("key", lambda path: f"{path.parts[0].rstrip(':')}://{path.parts[1]}
 def _store(path: RemotePath) -> Store:
     """As `store_of` finds it, without a lock."""
     key = _key(path)
-    for (whose, folder), other in store._in_place.items():
+    for whose, folder, other in store._in_place.get():
         if whose == key and _inside(path).startswith(f"{folder}/"):
             return other
     return store._stores[key]

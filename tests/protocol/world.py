@@ -826,7 +826,6 @@ class World:
             let(driver_lock, "_guard", NoLock())
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
-            let(store, "_in_place", PerProcess(scheduler, "in place"))
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)

@@ -16,15 +16,15 @@ pytestmark = pytest.mark.plain
 
 
 @pytest.mark.parametrize(
-    ("asked", "draining", "now"),
-    [(0, False, False), (1, True, False), (2, False, True), (3, False, True)],
+    ("asked", "now"),
+    [(0, False), (1, False), (2, True), (3, True)],
     ids=["not asked", "once", "twice", "thrice"],
 )
-def test_the_second_time_means_now(asked: int, draining: bool, now: bool) -> None:
+def test_the_second_time_means_now(asked: int, now: bool) -> None:
     request = StopRequest()
     for _ in range(asked):
         request.ask()
-    assert (bool(request), request.draining, request.now) == (asked > 0, draining, now)
+    assert (bool(request), request.now) == (asked > 0, now)
 
 
 def test_who_asks_for_a_stop_that_was_asked_for_changes_nothing() -> None:
@@ -32,8 +32,8 @@ def test_who_asks_for_a_stop_that_was_asked_for_changes_nothing() -> None:
     seen = []
     for now in (False, False, True, True, False):
         request.ask_for(now=now)
-        seen.append((request.draining, request.now))
-    assert seen == [(True, False)] * 2 + [(False, True)] * 3
+        seen.append((bool(request), request.now))
+    assert seen == [(True, False)] * 2 + [(True, True)] * 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -41,7 +41,8 @@ def test_a_signal_asks_and_the_old_handler_comes_back(number: signal.Signals) ->
     before = signal.getsignal(number)
     with stop_on_signals(StopRequest()) as request:
         os.kill(os.getpid(), number)
-        assert request.draining
+        assert request
+        assert not request.now
     assert signal.getsignal(number) is before
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from headrace.checkpoint import Archive, Checkpoint
+from headrace.connectors.exactly_once import view_of
+from headrace.contract import SinkContext
 from headrace.storage import remembered
 from headrace.storage.durable import create_file, move, remove_tree, replace_file
 from headrace.storage.remembered import remembering
@@ -32,8 +38,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter
 
 
 def counting(found: Counter[str], verb: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    active: list[str] = []
+
     def counted(path: str, *more: Any) -> Any:
         found[f"{verb} {path.removeprefix('/checkpoint/')}"] += 1
+        active.append(path)
+        found[f"most at once: {verb}"] = max(len(active), found[f"most at once: {verb}"])
+        if verb == "read":
+            time.sleep(0.002)
+        active.remove(path)
         return plain(path, *more)
 
     return counted
@@ -62,8 +75,21 @@ def test_nothing_is_asked_twice_in_one_look(asked: tuple[RemotePath, Counter[str
     with remembering(checkpoint):
         questions.clear()
         assert looked_at(checkpoint) == plain
+    assert questions.pop("most at once: read") > 1
     assert {name: count for name, count in questions.items() if count > 1 and "entry" not in name} == {}
     assert questions["listing offsets"] == questions["read offsets/39"] == 1
+
+
+def test_another_thread_asks_the_store_itself(asked: tuple[RemotePath, Counter[str]]) -> None:
+    """As the function of a batch does that Spark has planned while the driver looks at the batches before it."""
+    checkpoint, _ = asked
+    offsets = checkpoint / "offsets"
+    with remembering(checkpoint), ThreadPoolExecutor(1) as another:
+        assert len(list(offsets.iterdir())) == 40
+        another.submit(replace_file, offsets / "40", "new").result()
+        assert another.submit((offsets / "40").read_text).result() == "new"
+        assert not (offsets / "40").exists()
+    assert (offsets / "40").read_text() == "new"
 
 
 def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +118,31 @@ def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkey
         assert (checkpoint.parent / "archive").read_text() == "a"
     replace_file(checkpoint / "offsets" / "7", "after")
     assert (checkpoint / "offsets" / "7").read_text() == "after"
+
+
+def view(checkpoint: RemotePath) -> int:
+    return len(view_of(SinkContext(query="q", generation=1, mode="append", checkpoint=checkpoint)).digests)
+
+
+def archived(checkpoint: RemotePath) -> int:
+    return Archive(checkpoint.parent / "archive.jsonl").catch_up(Checkpoint(checkpoint))
+
+
+@pytest.mark.parametrize("look", [view, archived])
+def test_who_compares_all_batches_reads_each_file_once_and_many_at_once(
+    asked: tuple[RemotePath, Counter[str]], look: Callable[[RemotePath], int]
+) -> None:
+    checkpoint, questions = asked
+    replace_file(checkpoint / "metadata", '{"id": "c"}')
+    for number in range(40):
+        log = json.dumps({"path": f"file:///in/{number}", "timestamp": 1, "batchId": number})
+        replace_file(checkpoint / "sources" / "in" / str(number), f"v1\n{log}")
+        facts = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": number, "conf": {}})
+        replace_file(checkpoint / "offsets" / str(number), f'v2\n{facts}\nin:{{"logOffset":{number}}}')
+        replace_file(checkpoint / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+    questions.clear()
+    assert look(checkpoint) == 40
+    assert questions["read offsets/0"] == questions["listing offsets"] == 1
+    assert questions.pop("most at once: read") > 1
+    asked_again = {name for name, count in questions.items() if count > 1 and "entry" not in name}
+    assert {name for name in asked_again if not name.endswith("archive.jsonl")} == set()

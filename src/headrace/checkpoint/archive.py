@@ -22,6 +22,7 @@ from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, replace_file
 from headrace.storage.private import writing_to
+from headrace.storage.remembered import remembering
 from headrace.storage.remote import store_at
 
 # What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
@@ -74,8 +75,10 @@ class Archive:
             if self._next is None:
                 self._lines = lines_of(self.path)
                 self._close_if_long()
+            elif (followed := self._follow(checkpoint, self._next)) is not None:
+                return followed
+            with remembering(checkpoint.root):
                 return self._compare(checkpoint)
-            return self._follow(checkpoint, self._next)
 
     @property
     def folder(self) -> Path:
@@ -153,7 +156,8 @@ class Archive:
         self._next = done + 1
         return len(fresh)
 
-    def _follow(self, checkpoint: Checkpoint, batch: int) -> int:
+    def _follow(self, checkpoint: Checkpoint, batch: int) -> int | None:
+        """How many batches from `batch` on are archived now; None: it was purged, or there was a rewind behind it."""
         fresh: list[ArchivedBatch] = []
         commits = checkpoint.root / Part.COMMITS
         while (commits / str(batch)).exists():
@@ -163,9 +167,7 @@ class Archive:
             fresh.append(found)
             batch += 1
         if not fresh and not (commits / str(batch - 1)).exists():
-            # Either purged beyond us or rewound behind us: look at everything once more.
-            self._next = None
-            return self._compare(checkpoint)
+            return None
         self._write([], fresh)
         self._next = batch
         return len(fresh)

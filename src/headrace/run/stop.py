@@ -61,11 +61,6 @@ class StopRequest:
         return max(self._asked, self.signalled)
 
     @property
-    def draining(self) -> bool:
-        """Whether the running batches may still finish, and no more."""
-        return self._asked == 1
-
-    @property
     def now(self) -> bool:
         """Whether nothing is to be waited for."""
         return self._asked > 1

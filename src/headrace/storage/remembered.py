@@ -1,4 +1,4 @@
-"""What a store has answered about one directory, for as long as nobody else writes there.
+"""What a store has answered a thread about one directory.
 
 A start looks at each file of a checkpoint several times. Of a local disk that costs nothing; a store is asked once for
 each directory, and for its small files side by side.
@@ -26,7 +26,7 @@ _WANTED, _AT_ONCE, _MOST = 3, 8, 300
 
 @contextmanager
 def remembering(folder: Path) -> Iterator[None]:
-    """Ask for nothing below `folder` twice; the caller alone writes there, and by this process alone."""
+    """Ask for nothing below `folder` twice in this thread: what others write there meanwhile may not be seen."""
     store, inside = at(folder)
     if store.is_local:
         yield

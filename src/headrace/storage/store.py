@@ -10,6 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import BinaryIO, ClassVar
 
@@ -172,7 +173,8 @@ class Store(ABC):
 
 
 _stores: dict[str, Store] = {}
-_in_place: dict[tuple[str, str], Store] = {}
+# Of each thread, what answers for a directory in place of its store: the store's key, the directory, the other store.
+_in_place: ContextVar[tuple[tuple[str, str, Store], ...]] = ContextVar("in_place", default=())
 _guard = threading.Lock()
 
 
@@ -186,27 +188,27 @@ def keep(scheme: str, authority: str, made: Callable[[], Store]) -> None:
 def store_of(scheme: str, authority: str, path: str) -> Store:
     """The store that was kept, or that which answers for `path` in its place."""
     key = _key(scheme, authority)
+    for whose, folder, other in _in_place.get():
+        if whose == key and path.startswith(f"{folder}/"):
+            return other
     with _guard:
-        for (whose, folder), other in _in_place.items():
-            if whose == key and path.startswith(f"{folder}/"):
-                return other
         return _stores[key]
 
 
 @contextmanager
 def in_place(scheme: str, authority: str, folder: str, made: Callable[[Store], Store]) -> Iterator[None]:
-    """Let another store answer for what is below `folder` in the block, unless one does already."""
-    key = _key(scheme, authority)
+    """Let another store answer this thread for what is below `folder` in the block, unless one does already."""
+    key, before = _key(scheme, authority), _in_place.get()
+    if any(each[:2] == (key, folder) for each in before):
+        yield
+        return
     with _guard:
-        mine = None if (key, folder) in _in_place else made(_stores[key])
-        if mine is not None:
-            _in_place[key, folder] = mine
+        mine = made(_stores[key])
+    token = _in_place.set((*before, (key, folder, mine)))
     try:
         yield
     finally:
-        if mine is not None:
-            with _guard:
-                del _in_place[key, folder]
+        _in_place.reset(token)
 
 
 def forget(scheme: str, authority: str) -> None:

@@ -12,6 +12,7 @@ from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
 from headrace.checkpoint.identity import differences
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
+from headrace.storage.remembered import remembering
 
 # What a ledger keeps to plan a batch again, by the batch's number; None: it keeps nothing.
 Kept = Callable[[int], str | None]
@@ -189,27 +190,31 @@ def require_fit(
 
 
 def view_of(context: SinkContext) -> CheckpointView:
-    """What the life's checkpoint says of its batches now; raises CheckpointError if its newest plan cannot be read."""
+    """What the life's checkpoint says of its batches now; raises CheckpointError if its newest plan cannot be read.
+
+    A store is asked anew, and then once for each file, side by side: a driver may hold its lock in the database.
+    """
     checkpoint, empty = Checkpoint(context.checkpoint), context.empty_batches
-    offsets = checkpoint.offset_numbers()
     digests: dict[int, str] = {}
-    for batch in offsets:
-        try:
-            planned = planned_batch(checkpoint, batch)
-        except CheckpointError:
-            # An older batch is not made again; what is lost of it is reported by the look at the whole checkpoint.
-            if batch == max(offsets):
-                raise
-            continue
-        if planned is not None:
-            digests[batch] = planned.digest(context.roots)
-    return CheckpointView(
-        id=checkpoint.id,
-        planned=max(offsets, default=None),
-        committed=max((batch for batch in checkpoint.commit_numbers() if batch not in empty), default=None),
-        digests=digests,
-        empty=empty,
-    )
+    with remembering(checkpoint.root):
+        offsets = checkpoint.offset_numbers()
+        for batch in offsets:
+            try:
+                planned = planned_batch(checkpoint, batch)
+            except CheckpointError:
+                # An older batch is not made again; what is lost of it is reported by the look at the whole checkpoint.
+                if batch == max(offsets):
+                    raise
+                continue
+            if planned is not None:
+                digests[batch] = planned.digest(context.roots)
+        return CheckpointView(
+            id=checkpoint.id,
+            planned=max(offsets, default=None),
+            committed=max((batch for batch in checkpoint.commit_numbers() if batch not in empty), default=None),
+            digests=digests,
+            empty=empty,
+        )
 
 
 def other_batch(
