@@ -40,37 +40,6 @@ queries:
 targets:
   dev: {master: "local[2]"}
 """
-# There is no switch for the history: in the blocks of the other side nothing of a batch is noted or counted.
-_BY_TURNS = """
-import sys, time
-from headrace.observe.history import History
-from headrace.observe.metrics import Metrics
-from headrace.cli.entry import main
-
-first, size = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-record, taken, heartbeat = History.record, Metrics.taken, History.heartbeat
-spent = open("spent", "w")
-newest = 0
-
-def is_on(batch):
-    return batch >= first and (batch - first) // size % 4 in (0, 3)
-
-def timed(call, batch):
-    begun = time.perf_counter()
-    call()
-    print(batch, time.perf_counter() - begun, file=spent, flush=True)
-
-def noted(self, run, each):
-    global newest
-    newest = each.batch
-    if is_on(each.batch):
-        timed(lambda: record(self, run, each), each.batch)
-
-History.record = noted
-History.heartbeat = lambda self, run: heartbeat(self, run) if is_on(newest) else None
-Metrics.taken = lambda self, each: timed(lambda: taken(self, each), each.batch) if is_on(each.batch) else None
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
@@ -109,7 +78,8 @@ class Blocks:
 
 
 def _history_and_metrics(blocks: Blocks) -> list[Figure]:
-    script = (sys.executable, "-c", _BY_TURNS, str(blocks.first), str(blocks.size))
+    by_turns = Path(__file__).with_name("operate_by_turns.py")
+    script = (sys.executable, str(by_turns), str(blocks.first), str(blocks.size))
     with _project() as home:
         at = _batches([*script, "run", "--json", "--metrics", "0"], home, blocks, _Scraper(blocks))
         spent: dict[int, float] = {}
