@@ -39,9 +39,10 @@ def _paint(runs: int, batches: int, *, kept: int) -> Figure:
         project = made.project(home / "project")
         made.fill(project, kept, first=batches - kept, started=datetime.now(timezone.utc) - timedelta(seconds=batches))
         painted, drawn = [], []
-        with beside(project, ServedAddress(port=0)) as url:
+        with beside(project, ServedAddress(port=0)) as link:
+            browser.get(link)
             for _ in range(runs):
-                browser.get(f"{url}queries/counts")
+                browser.get(_page(link))
                 drawn.append(float(browser.execute_async_script(_DRAWN)) / 1000)
                 painted.append(float(browser.execute_script(_PAINTED)) / 1000)
     archived = "" if kept == batches else f", of which the history keeps {kept:,}"
@@ -54,6 +55,11 @@ def _paint(runs: int, batches: int, *, kept: int) -> Figure:
         target=1.0,
         target_of="ours",
     )
+
+
+def _page(link: str) -> str:
+    """The page of the query, for a browser that was given its token by the link."""
+    return f"{link.partition('?')[0]}queries/counts"
 
 
 _DRAWN = """
@@ -90,10 +96,11 @@ def _open_page(events: int) -> list[Figure]:
         browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hurried})
         with (
             patch.multiple(live, LOOK_SECONDS=live.LOOK_SECONDS / FASTER, ANEW_SECONDS=live.ANEW_SECONDS / FASTER),
-            beside(project, ServedAddress(port=0)) as url,
+            beside(project, ServedAddress(port=0)) as link,
             History.open(history_file(project.storage)) as history,
         ):
-            browser.get(f"{url}queries/counts")
+            browser.get(link)
+            browser.get(_page(link))
             browser.execute_async_script(_DRAWN)
             begun = time.monotonic()
             for number in range(1, events + 1):

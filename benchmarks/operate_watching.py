@@ -202,6 +202,7 @@ class _Opener:
         elif not wanted and self.readers:
             for reader in self.readers:
                 reader.is_open = False
+                assert reader.asked, "a page was shown nothing"
             self.readers = []
 
 
@@ -211,15 +212,23 @@ class _Reader(threading.Thread):
     # As in query.js and batches.js: at most once in so many seconds.
     ASKS = (("series?points=300&seconds=3600", 1.5), ("batches?limit=25&search=", 2.5))
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, link: str) -> None:
         super().__init__(daemon=True)
-        self.url = url
+        self.link = link
         self.is_open = True
+        self.asked = 0
         self.start()
 
     def run(self) -> None:
         asked_at = dict.fromkeys(self.ASKS, 0.0)
-        with suppress(OSError), urllib.request.urlopen(f"{self.url}api/live", timeout=30) as stream:
+        # The link has the token, which the pages keep as a cookie.
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        place = self.link.partition("?")[0]
+        with (
+            suppress(ConnectionError),
+            browser.open(self.link, timeout=30),
+            browser.open(f"{place}api/live", timeout=30) as stream,
+        ):
             for line in stream:
                 if not self.is_open:
                     return
@@ -228,4 +237,5 @@ class _Reader(threading.Thread):
                 for ask in self.ASKS:
                     if time.monotonic() - asked_at[ask] >= ask[1]:
                         asked_at[ask] = time.monotonic()
-                        urllib.request.urlopen(f"{self.url}api/queries/counts/{ask[0]}", timeout=30).read()
+                        browser.open(f"{place}api/queries/counts/{ask[0]}", timeout=30).read()
+                        self.asked += 1
