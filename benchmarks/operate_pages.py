@@ -37,7 +37,9 @@ def _paint(runs: int, batches: int, *, kept: int) -> Figure:
 
     with _scratch() as home, chromium(home / "browser") as browser:
         project = made.project(home / "project")
-        made.fill(project, kept, first=batches - kept, started=datetime.now(timezone.utc) - timedelta(seconds=batches))
+        made.fill(
+            project, batches, first=batches - kept, started=datetime.now(timezone.utc) - timedelta(seconds=batches)
+        )
         painted, drawn = [], []
         with beside(project, ServedAddress(port=0)) as link:
             browser.get(link)
