@@ -18,6 +18,7 @@ from .defects import DEFECTS, Defect
 from .world import ABOUT, World
 
 _CHUNK = 250
+_LOOKED_AT = 1_000
 
 
 def stay_on_one_core() -> None:
@@ -64,6 +65,12 @@ def _line(seed: int, step: int, what: str) -> str:
     return f"seed {seed}, step {step}: {what}"
 
 
+def world_of(defect: Defect) -> tuple[int, int, str] | None:
+    """The world that shows a defect: the one of the table, unless a change of the product has moved its steps."""
+    known = defect.seed or 0
+    return first_fault(known, known + 1, defect) or first_fault(0, _LOOKED_AT, defect)
+
+
 def _show(seed: int | None, about: str, words: str | None) -> int:
     defect = None
     if words is not None:
@@ -71,9 +78,12 @@ def _show(seed: int | None, about: str, words: str | None) -> int:
         if len(meant) != 1:
             raise SystemExit(f"{len(meant)} defects have these words in their names: {words}")
         defect, about = meant[0], meant[0].about
-        seed = defect.seed if seed is None else seed
-    if seed is None:
-        raise SystemExit(f"no world is known that shows this defect: {words}; look for one: --defects 2000")
+    if seed is None and defect is not None:
+        found = world_of(defect)
+        if found is None:
+            raise SystemExit(f"no world is known that shows this defect: {words}; look for one: --defects 2500")
+        seed = found[0]
+    assert seed is not None
     world = World(seed, about=about)
     try:
         with nullcontext() if defect is None else defect.put_back():

@@ -13,7 +13,7 @@ from headrace.change.reset import Reset
 from headrace.change.rewind import Rewind
 from headrace.model import Project
 
-from .__main__ import first_fault
+from .__main__ import first_fault, main, world_of
 from .bucket import Bucket, FileSystem
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
@@ -115,8 +115,18 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
     "defect", [each for each in DEFECTS if each.seed is not None and each.seed < 100], ids=lambda defect: defect.what
 )
 def test_a_defect_that_is_put_back_is_found(defect: Defect) -> None:
-    known = defect.seed or 0
-    assert first_fault(known, known + 1, defect) or first_fault(0, SEEDS // 2, defect), "no world shows it"
+    assert world_of(defect), "no world shows it"
+
+
+def test_the_world_that_shows_a_defect_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--defect", "the epoch is not compared"]) == 1
+    *steps, broken = capsys.readouterr().out.splitlines()
+    assert any(line.endswith("sql COMMIT") for line in steps)
+    assert broken.startswith("Broken: seed ")
+    with pytest.raises(SystemExit, match="4 defects have these words"):
+        main(["--defect", "the epoch"])
+    assert main(["--show", "3"]) == 0
+    assert capsys.readouterr().out.splitlines() == World(3).run().scheduler.trace
 
 
 def test_threads_that_wait_for_each_other_are_told() -> None:
