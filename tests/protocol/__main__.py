@@ -29,7 +29,10 @@ def stay_on_one_core() -> None:
 
 
 def first_fault(first: int, last: int, defect: Defect | None = None, about: str = "") -> tuple[int, int, str] | None:
-    """The first seed in which something does not hold, after how many steps, and what; None without any."""
+    """The first seed in which something does not hold, after how many steps, and what; None without any.
+
+    With a defect: one in which all holds without it.
+    """
     for seed in range(first, last):
         world = World(seed, about=about if defect is None else defect.about)
         try:
@@ -39,7 +42,8 @@ def first_fault(first: int, last: int, defect: Defect | None = None, about: str 
                 with defect.put_back():
                     world.run()
         except Exception as error:
-            return seed, len(world.scheduler.trace), f"{type(error).__name__}: {error}"
+            if defect is None or first_fault(seed, seed + 1, about=defect.about) is None:
+                return seed, len(world.scheduler.trace), f"{type(error).__name__}: {error}"
     return None
 
 

@@ -294,6 +294,8 @@ class World:
         random = self.random
         self.input.count = self.may.files
         self.calm()
+        # One that could not reach the database for long may still be at it.
+        self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 2_000.0)
         ends = []
         for bucket in random.sample(list(self.buckets), len(self.buckets)):
             ends.append(self._last_start(bucket))
@@ -366,6 +368,7 @@ class World:
         since, copy = self._backup
         self.scheduler.step("the database is brought back from its copy")
         self.database.bring_back(copy)
+        self._count = len(self._rows())
         # Epochs are counted on from the copy's, so that some are given once more.
         self._epochs.clear()
         if len(self.buckets) == 1 and len(self.names["main"]) == 1 and self.random.random() < 0.5:

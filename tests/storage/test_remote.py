@@ -242,6 +242,42 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
 
 
 @pytest.mark.plain
+def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
+    memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its record is there: the lease before it is removed with the next one, and nobody waits for one in vain."""
+    made, root = memory
+    folder = root / "lease"
+
+    def away(store: MemoryStore, *path: object) -> None:
+        raise silent("memory", "Connection refused")
+
+    lease.take(folder, "1").release()
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "delete", away)
+        held = lease.take(folder, "2")
+    assert {"/lease/1", "/lease/2"} < set(made.files)
+    with pytest.raises(lease.LeaseHeld):
+        lease.take(folder, "3")
+    held.release()
+    create = MemoryStore.create
+
+    def created(store: MemoryStore, path: str, data: bytes) -> bool:
+        if path.endswith("/3"):
+            monkeypatch.setattr(MemoryStore, "listing", away)
+        return create(store, path, data)
+
+    listing = MemoryStore.listing
+    monkeypatch.setattr(MemoryStore, "create", created)
+    with pytest.raises(PlatformError):
+        lease.take(folder, "3")
+    monkeypatch.setattr(MemoryStore, "listing", listing)
+    monkeypatch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
+    lease.take(folder, "4").release()
+    assert sorted(made.files) == ["/lease/4", "/lease/4.free"]
+
+
+@pytest.mark.plain
 def test_a_lease_is_renewed_while_its_process_lives(
     memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,9 +82,7 @@ class Lease:
         """Let others run the query. Raises nothing: a lease that cannot be ended ends by itself."""
         self._over.set()
         _live.discard((str(self.folder), self._number))
-        with suppress(OSError, HeadraceError):
-            # The record stays, so that no number is given twice.
-            create_file(self.folder / f"{self._number}{_FREE}", "")
+        _end(self.folder, self._number)
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_SECONDS):
@@ -105,13 +103,18 @@ def take(folder: Path, started: str) -> Lease:
             mine = newest + 1
             if not create_file(folder / str(mine), json.dumps(asdict(Holder.here(started)))):
                 continue
-            if max(_records(folder)) > mine:
-                # The number was free again: others have taken later ones, and cleaned up behind them, meanwhile.
-                _remove(folder, mine)
-                continue
-            for number in known:
-                _remove(folder, number)
-            return Lease(folder, mine)
+            try:
+                is_late = max(_records(folder)) > mine
+            except (OSError, HeadraceError):
+                _end(folder, mine)
+                raise
+            # Where the number was free again, others have taken later ones, and cleaned up behind them, meanwhile.
+            # What cannot be removed now is removed with the next lease: the newest record alone counts.
+            with suppress(OSError, HeadraceError):
+                for number in [mine] if is_late else known:
+                    _remove(folder, number)
+            if not is_late:
+                return Lease(folder, mine)
 
 
 def seen(folder: Path) -> Holder | None:
@@ -148,6 +151,12 @@ def _require_over(folder: Path, number: int) -> None:
     silent = now - max(told)
     if silent <= LEASE_SECONDS:
         raise LeaseHeld(holder, silent)
+
+
+def _end(folder: Path, number: int) -> None:
+    # The record stays, so that no number is given twice.
+    with suppress(OSError, HeadraceError):
+        create_file(folder / f"{number}{_FREE}", "")
 
 
 def _remove(folder: Path, number: int) -> None:
