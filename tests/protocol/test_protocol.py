@@ -110,6 +110,48 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
     assert any(line.endswith("d2.main: crashes") for line in world.scheduler.trace)
 
 
+@pytest.mark.parametrize(
+    ("stopped", "beside"), [("start", "undo"), ("discard", "undo"), ("reset", "rewind")], ids=lambda work: str(work)
+)
+@pytest.mark.parametrize("kind", [Bucket, FileSystem])
+def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
+    stopped: str, beside: str, kind: type[Bucket] | type[FileSystem]
+) -> None:
+    """For longer than its lease; what another one has done meanwhile can be ended or taken back, and the query runs."""
+    for step in range(1, 1_000):
+        world = World(1, Chances(), kind=kind, is_rewindable=True)
+        world.input.count = 7
+
+        def work(what: str, world: World = world) -> Work:
+            def done(process: Process, bucket: str) -> None:
+                project = world.declared(bucket)[0]
+                if what == "rewind":
+                    process.crash_in = 11
+                if what in CHANGES:
+                    CHANGES[what](project).apply()
+                for begun in pending.changes(project, "q") if what not in CHANGES else ():
+                    getattr(begun, what)()
+
+            return world.drive if what == "start" else done
+
+        def story(world: World = world, step: int = step, work: Callable[[str], Work] = work) -> None:
+            for what in ("start", "reset") if beside == "undo" else ("start",):
+                world.wait_for(world.begin("main", work(what), calm=True, most=3))
+            late = world.begin("main", work(stopped), calm=True, most=3)
+            late.pause_in, late.pause_seconds = step, 200.0
+            world.scheduler.wait(lambda: late.dead or late.paused_until > 0.0, 100.0)
+            world.scheduler.sleep(61.0)
+            world.wait_for(world.begin("main", work(beside), calm=True))
+            world.scheduler.sleep(400.0)
+            world.end()
+
+        world.run(story)
+        if not any(" is stopped for " in line for line in world.scheduler.trace):
+            assert step > 5
+            return
+    pytest.fail("it has more steps than were tried")
+
+
 # One that few worlds show is looked for by `python -m tests.protocol --defects 2000`.
 @pytest.mark.parametrize(
     "defect", [each for each in DEFECTS if each.seed is not None and each.seed < 100], ids=lambda defect: defect.what

@@ -377,7 +377,12 @@ class World:
             self.is_lost = True
 
     def lose_power(self) -> None:
-        """The machine of a storage stops, and what was written last into the checkpoint is lost, or most of it."""
+        """The machine of a storage stops, and what was written last into the checkpoint is lost, or most of it.
+
+        Not where the ledger is deleted: nothing would tell of a batch whose files are lost too.
+        """
+        if self._gone:
+            return
         name = self.random.choice(list(self.buckets))
         objects = self.buckets[name].objects
         inside = self._inside(name)

@@ -55,6 +55,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
         super().__init__(project, project.query(query), spark, changes=False)
         self._locks: list[DriverLock] = []
+        self._takes_back = False
 
     # ------------------------------------------------------------------------------------------------- the ways
 
@@ -74,8 +75,12 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     def undo(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Bring back what the change has set aside, or end that. Raises as `apply`."""
-        with self._opened():
-            return self._undone(self._alone(reached))
+        self._takes_back = True
+        try:
+            with self._opened():
+                return self._undone(self._alone(reached))
+        finally:
+            self._takes_back = False
 
     def discard(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Delete for good what the change has set aside, or end that. Raises as `apply`."""
@@ -120,9 +125,24 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             raise self._nothing(
                 f"the sink of query '{self.query.name}' keeps nothing, so that each start begins from scratch"
             )
-        self._require_no_other()
         self.live = current(QueryLayout(self.project.storage, self.query.name))
-        require_ended(self.live, RenameRecord)
+        if not self._takes_back_half():
+            self._require_no_other()
+        self._require_ended(RenameRecord)
+
+    def _require_ended(self, kind: type[ChangeRecord]) -> None:
+        """Raise CheckpointError if a change of this kind was cut off, unless this one was too and is taken back."""
+        if not self._takes_back_half():
+            require_ended(self.live, kind)
+
+    def _takes_back_half(self) -> bool:
+        """Whether this change was cut off and is taken back, which it can be though another one was begun.
+
+        The record of one of the two came late, from a process that was stopped for longer than its lease and takes no
+        step after it. So each can be taken back, though neither can be ended over the other.
+        """
+        status = self.status if self._takes_back else None
+        return status is not None and status.is_cut_off
 
     def _require_no_other(self) -> None:
         """Raise CheckFailed if a rebuild has been begun, which has a lock of its own."""
@@ -168,9 +188,10 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             lock.require_held(self.query)
 
     def _enter(self, record: ChangeRecord, layout: QueryLayout) -> None:
-        """Keep the record of what is done next, unless another process has taken a lock."""
+        """Keep the record of what is done next, unless another process has taken a lock, before or meanwhile."""
         self._require_locked()
         record.enter(layout)
+        self._require_locked()
 
     def _require_alone(self) -> None:
         """Raise CheckFailed if another process changes the query, or may do so, now that the record is there."""

@@ -192,7 +192,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             number = record.former
             record.begin(self._layout, lambda: self._require_unchanged(number))
             # A driver of a rebuild that was discarded may have gone on for a moment.
-            shadow.remove(self.project, self.query)
+            self._remove_beside(record)
         spark = self._streaming_session()
         for note in record.notes:
             self._notify(note)
@@ -245,21 +245,25 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 record = shadow.swap_out(self, record, reached)
         record = record.at_phase("abandoning").enter(self._layout)
         reached("recorded-abandoning")
-        with self.named():
-            rebuilt = self.context(shadow.layout_beside(self.project, self.query, record))
-            shadow.exchange(self.query).drop_beside(replace(rebuilt, rebuilds=True), self.session)
-        reached("dropped")
-        shadow.remove(self.project, self.query)
-        reached("removed")
+        self._remove_beside(record, reached)
         if (file := history_file(self.project.local_storage)).exists():
             with suppress(HeadraceError), History.open(file) as history:
                 history.forget(self.query.name, record.generation)
         RebuildRecord.remove(self._layout)
         return self._result("abandoned", record.former)
 
+    def _remove_beside(self, record: RebuildRecord, reached: Callable[[str], None] = ignore) -> None:
+        with self.named():
+            rebuilt = self.context(shadow.layout_beside(self.project, self.query, record))
+            shadow.exchange(self.query).drop_beside(replace(rebuilt, rebuilds=True), self.session)
+        reached("dropped")
+        shadow.remove(self.project, self.query)
+        reached("removed")
+
     def _without_former(self, record: RebuildRecord) -> RebuildResult:
         with self._stopped(False):
             record = record.at_phase("discarding").enter(self._layout)
+            self._require_locked()
             former = self._generation(record.former)
             with self.named():
                 self.query.sink.reset.discard(self.context(former), self.session)

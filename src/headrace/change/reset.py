@@ -84,7 +84,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                 for number in generations_set_aside(self.project.storage, self.query.name):
                     end_move(QueryLayout(self.project.storage, self.query.name, number).set_aside.home)
         super()._look()
-        changes.require_ended(self.live, changes.RewindRecord)
+        self._require_ended(changes.RewindRecord)
 
     @property
     def status(self) -> changes.ChangeStatus | None:
@@ -187,7 +187,10 @@ class Reset(Change[ResetPlan, ResetResult]):
             raise self._irreversible("there is none")
         at_home = QueryLayout(old.storage, old.query, old.generation)
         following = QueryLayout(old.storage, old.query, old.generation + 1)
-        if Checkpoint(following.checkpoint).last_batch is not None or self.live.generation > following.generation:
+        run = Checkpoint(following.checkpoint)
+        # A driver that was stopped for longer than its lease may have planned a batch since the undoing was begun.
+        newest = run.last_batch if begun is None or record.result == "keep" else run.last_committed
+        if newest is not None or self.live.generation > following.generation:
             why = "it has run since, and what it has written would be lost"
             way = f"reset it once more, or delete the former: {self._then('discard')}"
             raise self._irreversible(why, way)
@@ -233,7 +236,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                 else:
                     result.hand_over(self.context(following), old.generation, self.session)
         except NothingChanged:
-            self._enter(record, old)  # The reset stays as it was before.
+            self._enter(record.on("reset"), old)  # The reset stays as it was before.
             raise
         reached("sink")
 

@@ -90,7 +90,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         self.record = RewindRecord.of(self.live)
         if self.record is not None and self.record.is_cut_off:
             self.live = self.record.layout(self.live)
-        require_ended(self.live, ResetRecord)
+        self._require_ended(ResetRecord)
 
     @property
     def status(self) -> ChangeStatus | None:

@@ -260,9 +260,6 @@ def swap_out(work: SinkWork, record: RebuildRecord, reached: Callable[[str], Non
     reached("sink")
     if place.home.exists():
         made = make(project, query, record)
-        with writing_to(made.home):
-            if not any(made.home.iterdir()):
-                made.home.rmdir()
     _move(place, made)
     reached("moved")
     beside = exchange(query).beside
@@ -280,6 +277,9 @@ def _move(old: QueryLayout, new: QueryLayout) -> None:
     with writing_to(new.storage):
         end_move(new.home)
         if old.home.exists():
+            if new.home.exists() and Checkpoint(new.checkpoint).last_committed is None:
+                # Of a process that was stopped for longer than its lease; nothing of it came in.
+                remove_tree(new.home)
             new.home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             move(old.home, new.home)
 

@@ -232,7 +232,12 @@ class ResetRecord(WayRecord):
             # It is back, and a start that was refused meanwhile has made a directory for the one that follows.
             aside = QueryLayout(layout.storage, layout.query, layout.generation - 1)
         record = None if aside is None else cls.of(aside)
-        return (aside, record) if aside is not None and record is not None and record.way != "reset" else None
+        if aside is None or record is None or record.way == "reset":
+            return None
+        following = replace(layout, generation=aside.generation + 1)
+        if record.way == "undo" and Checkpoint(following.checkpoint).last_committed is not None:
+            return None  # Its record came late, from a process that was stopped for longer than its lease.
+        return aside, record
 
     @classmethod
     def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:

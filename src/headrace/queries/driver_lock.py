@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckFailed, Finding, LeaseLost, PlatformError
+from headrace.errors import CheckFailed, Finding, HeadraceError, LeaseLost, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import lease
+from headrace.queries.late_changes import mend_rebuild, mend_reset
 from headrace.queries.layout import QueryLayout
 from headrace.queries.lease import Lease
 from headrace.queries.processes import birth
@@ -102,6 +103,11 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
             return DriverLock(path)
         if not store_at(file).has_locks:
             taken = _leased(query, file, rebuilds)
+            # What cannot be mended now is in the way until the lock is taken once more.
+            with suppress(OSError, HeadraceError):
+                mend_rebuild(QueryLayout(project.storage, query.name))
+                if not rebuilds:
+                    mend_reset(QueryLayout(project.storage, query.name))
             _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):
