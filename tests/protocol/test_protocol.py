@@ -111,14 +111,23 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("stopped", "beside"), [("start", "undo"), ("discard", "undo"), ("reset", "rewind")], ids=lambda work: str(work)
+    ("stopped", "beside"),
+    [
+        ("start", "undo"),
+        ("discard", "undo"),
+        ("undo", "start"),
+        ("reset", "undo"),
+        ("reset", "rewind"),
+        ("rebuild", "discard"),
+    ],
 )
 @pytest.mark.parametrize("kind", [Bucket, FileSystem])
 def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
     stopped: str, beside: str, kind: type[Bucket] | type[FileSystem]
 ) -> None:
     """For longer than its lease; what another one has done meanwhile can be ended or taken back, and the query runs."""
-    for step in range(1, 1_000):
+    # A rebuild has many steps, of which some are tried.
+    for step in range(1, 1_000, 3 if stopped == "rebuild" else 1):
         world = World(1, Chances(), kind=kind, is_rewindable=True)
         world.input.count = 7
 
@@ -129,13 +138,16 @@ def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
                     process.crash_in = 11
                 if what in CHANGES:
                     CHANGES[what](project).apply()
-                for begun in pending.changes(project, "q") if what not in CHANGES else ():
+                elif what == "rebuild":
+                    world._rebuilding[process] = "apply"
+                    Rebuild(project, "q", spark=cast("SparkSession", world._session())).apply()
+                for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
                     getattr(begun, what)()
 
             return world.drive if what == "start" else done
 
         def story(world: World = world, step: int = step, work: Callable[[str], Work] = work) -> None:
-            for what in ("start", "reset") if beside == "undo" else ("start",):
+            for what in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
                 world.wait_for(world.begin("main", work(what), calm=True, most=3))
             late = world.begin("main", work(stopped), calm=True, most=3)
             late.pause_in, late.pause_seconds = step, 200.0

@@ -170,6 +170,7 @@ class World:
         self._most: dict[Process, int] = {}
         # How many batches had come in when a topic was deleted.
         self._gone: list[int] = []
+        self._has_lost_power = False
         # Whether something was lost that no start can bring back: then it must be refused, if it does not do so.
         self.is_lost = False
         self.last: Process | None = None
@@ -294,8 +295,9 @@ class World:
         random = self.random
         self.input.count = self.may.files
         self.calm()
-        # One that could not reach the database for long may still be at it.
+        # One that could not reach the database for long may still be at it, or has just left a lease behind.
         self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 2_000.0)
+        self.scheduler.sleep(LEASE_SECONDS + 1.0)
         ends = []
         for bucket in random.sample(list(self.buckets), len(self.buckets)):
             ends.append(self._last_start(bucket))
@@ -369,9 +371,11 @@ class World:
         self.scheduler.step("the database is brought back from its copy")
         self.database.bring_back(copy)
         self._count = len(self._rows())
+        self._before.clear()
         # Epochs are counted on from the copy's, so that some are given once more.
         self._epochs.clear()
-        if len(self.buckets) == 1 and len(self.names["main"]) == 1 and self.random.random() < 0.5:
+        is_same = len(self.buckets) == 1 and len(self.names["main"]) == 1 and self.random.random() < 0.5
+        if is_same and "change" not in self.may.events:
             self._forget("main", [key for key in self._inside("main") if self.buckets["main"].objects[key].at >= since])
         else:
             self.is_lost = True
@@ -389,6 +393,7 @@ class World:
         times = sorted({objects[key].at for key in inside})
         if len(times) > 2:
             self._kill({name})
+            self._has_lost_power = True
             since, kept = self.random.choice(times[-5:]), self.random.choice((0.0, 0.5))
             # A file reaches the disk when the system likes. What is marked as done is in the result, whatever is lost.
             lost = [key for key in inside if objects[key].at >= since]
@@ -417,6 +422,8 @@ class World:
 
     def lose_topic(self) -> None:
         """Somebody deletes the topic of the ledger, or that of the result, which is made again."""
+        if self._has_lost_power:
+            return
         name = self.random.choice(sorted(self.broker.topics))
         self._kill(set(self.buckets))
         self.scheduler.step(f"the topic {name} is deleted")
@@ -569,7 +576,8 @@ class World:
         others, begun_so_far = self._others(process), len(self.drivers)
         with self.scheduler.aside():
             is_done = change.status is not None and change.status.phase == "done"
-        has_run = verb == "undo" and isinstance(change, Reset) and is_done and bool(self._rows())
+        is_reset = isinstance(change, Reset) and is_done and not self.is_lost
+        has_run = verb == "undo" and is_reset and bool(self._rows())
         more = {"wait": random.random() < 0.5} if isinstance(change, Rebuild) and verb == "apply" else {}
         try:
             getattr(change, verb)(reached=lambda step: self._reached(process, step), **more)

@@ -228,9 +228,9 @@ class ResetRecord(WayRecord):
         if record is not None:
             return layout, record
         aside = newest_set_aside(layout)
-        if aside is None and layout.generation > 1:
+        if (0 if aside is None else aside.generation) < layout.generation - 1:
             # It is back, and a start that was refused meanwhile has made a directory for the one that follows.
-            aside = QueryLayout(layout.storage, layout.query, layout.generation - 1)
+            aside = replace(layout, generation=layout.generation - 1)
         record = None if aside is None else cls.of(aside)
         if aside is None or record is None or record.way == "reset":
             return None
