@@ -236,7 +236,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                 else:
                     result.hand_over(self.context(following), old.generation, self.session)
         except NothingChanged:
-            self._enter(record.on("reset"), old)  # The reset stays as it was before.
+            self._enter(record, old)  # The reset stays as it was before.
             raise
         reached("sink")
 
