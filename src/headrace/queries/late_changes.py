@@ -11,7 +11,7 @@ from dataclasses import replace
 from headrace.checkpoint import Checkpoint
 from headrace.queries.changes import RebuildRecord, ResetRecord
 from headrace.queries.layout import QueryLayout, generations, generations_set_aside, rebuild_storage
-from headrace.storage.durable import move, remove_tree
+from headrace.storage.durable import end_move, move, remove_tree
 
 
 def mend_rebuild(layout: QueryLayout) -> None:
@@ -38,6 +38,8 @@ def mend_reset(layout: QueryLayout) -> None:
             continue  # As a reset leaves it.
         if RebuildRecord.of(layout) is not None or ResetRecord.of(there) is not None or _has_run(following):
             continue
+        if is_aside and record is None:
+            end_move(there.home)  # This may have been cut off itself.
         if number not in in_place and _has_run(there.set_aside):
             move(there.set_aside.home, there.home)
         elif not _has_run(there):
