@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +47,15 @@ def jvm_of(driver: int) -> int:
 
 
 def cpu_seconds(driver: int) -> float:
-    """What a driver and all that come from it have used of the cores so far."""
+    """What a driver and all that come from it have used of the cores so far.
+
+    What one has used that ended is in the figures of its parent.
+    """
     ticks = 0
     for pid in (driver, *descendants(driver)):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
     return ticks / 100
 
 
