@@ -956,7 +956,7 @@ DEFECTS = (
     Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, 476, "changes"),
     Defect("a discard forgets the generation in use", _discard_forgets_the_live, None),
     Defect("a rename keeps no record", _rename_not_recorded, 49),
-    Defect("a rename fences nobody off", _rename_fences_nobody, None),
+    Defect("a rename fences nobody off", _rename_fences_nobody, 439, "renames"),
     Defect("a rename leaves the ledger", _rename_leaves_the_ledger, 15),
     Defect("a rename forgets its record first", _rename_forgets_its_record_first, 382),
     Defect("a rename takes no lock of the former name", _rename_takes_no_lock, None),
@@ -977,7 +977,7 @@ DEFECTS = (
     Defect("a change that begins does not look once more", _change_looks_once, 3832, "changes"),
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 1455, "changes"),
     Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None, "changes"),
-    Defect("a refused rewind is taken back without its lease", _taken_back_without_its_lease, None, "changes"),
+    Defect("a refused rewind is taken back without its lease", _taken_back_without_its_lease, 5000, "changes"),
     Defect("a move goes on beside another", _move_goes_on_beside_another, None),
     Defect(
         "a rebuild that was discarded goes on as an application of its own",
