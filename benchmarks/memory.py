@@ -51,12 +51,16 @@ def cpu_seconds(driver: int) -> float:
 
     What one has used that ended is in the figures of its parent.
     """
-    ticks = 0
-    for pid in (driver, *descendants(driver)):
+    ticks = _ticks(driver)
+    for pid in descendants(driver):
         with suppress(FileNotFoundError, ProcessLookupError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
+            ticks += _ticks(pid)
     return ticks / 100
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15]))
 
 
 def _resident(pid: int) -> float:

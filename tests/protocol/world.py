@@ -421,7 +421,10 @@ class World:
             self.is_lost = True
 
     def lose_topic(self) -> None:
-        """Somebody deletes the topic of the ledger, or that of the result, which is made again."""
+        """Somebody deletes the topic of the ledger, or that of the result, which is made again.
+
+        Not where power was lost before: as there.
+        """
         if self._has_lost_power:
             return
         name = self.random.choice(sorted(self.broker.topics))
