@@ -423,7 +423,7 @@ class World:
     def lose_topic(self) -> None:
         """Somebody deletes the topic of the ledger, or that of the result, which is made again.
 
-        Not where power was lost before: as there.
+        Not where power was lost: nothing would tell of a batch whose files are gone as well.
         """
         if self._has_lost_power:
             return
