@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -17,7 +18,7 @@ from .__main__ import first_fault, main, world_of
 from .bucket import Bucket, FileSystem
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
-from .world import ABOUT, Chances, Work, World
+from .world import ABOUT, STOPS, Chances, Work, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,17 +111,7 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
     assert any(line.endswith("d2.main: crashes") for line in world.scheduler.trace)
 
 
-@pytest.mark.parametrize(
-    ("stopped", "beside"),
-    [
-        ("start", "undo"),
-        ("discard", "undo"),
-        ("undo", "start"),
-        ("reset", "undo"),
-        ("reset", "rewind"),
-        ("rebuild", "discard"),
-    ],
-)
+@pytest.mark.parametrize(("stopped", "beside"), STOPS)
 @pytest.mark.parametrize("kind", [Bucket, FileSystem])
 def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
     stopped: str, beside: str, kind: type[Bucket] | type[FileSystem]
@@ -129,35 +120,7 @@ def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
     # A rebuild has many steps, of which some are tried.
     for step in range(1, 1_000, 3 if stopped == "rebuild" else 1):
         world = World(1, Chances(), kind=kind, is_rewindable=True)
-        world.input.count = 7
-
-        def work(what: str, world: World = world) -> Work:
-            def done(process: Process, bucket: str) -> None:
-                project = world.declared(bucket)[0]
-                if what == "rewind":
-                    process.crash_in = 11
-                if what in CHANGES:
-                    CHANGES[what](project).apply()
-                elif what == "rebuild":
-                    world._rebuilding[process] = "apply"
-                    Rebuild(project, "q", spark=cast("SparkSession", world._session())).apply()
-                for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
-                    getattr(begun, what)()
-
-            return world.drive if what == "start" else done
-
-        def story(world: World = world, step: int = step, work: Callable[[str], Work] = work) -> None:
-            for what in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
-                world.wait_for(world.begin("main", work(what), calm=True, most=3))
-            late = world.begin("main", work(stopped), calm=True, most=3)
-            late.pause_in, late.pause_seconds = step, 200.0
-            world.scheduler.wait(lambda: late.dead or late.paused_until > 0.0, 100.0)
-            world.scheduler.sleep(61.0)
-            world.wait_for(world.begin("main", work(beside), calm=True))
-            world.scheduler.sleep(400.0)
-            world.end()
-
-        world.run(story)
+        world.run(partial(world.story_of_a_stop, stopped, beside, step))
         if not any(" is stopped for " in line for line in world.scheduler.trace):
             assert step > 5
             return

@@ -93,6 +93,10 @@ class Chances:
     @classmethod
     def drawn(cls, random: random.Random, *, is_rewindable: bool, about: str = "") -> Chances:
         """Some of it, by chance: what is left out leaves the more to what remains; `about`: see World."""
+        if about == "starts":
+            return cls(unlocked=True, crashes=random.choice((0.0, 0.0, 0.3)), again=random.choice((0.0, 0.5)))
+        if about == "stops":
+            return cls()
         is_changing = random.random() < 0.45
         if about:
             is_changing = about == "changes"
@@ -140,9 +144,10 @@ class World:
         self.scheduler = Scheduler(self.seed)
         self.random = self.scheduler.random
         if self.is_topic is None:
-            self.is_topic = self.chances is None and self.about != "changes" and self.random.random() < 0.2
+            has_changes = self.about in ("changes", "stops")
+            self.is_topic = self.chances is None and not has_changes and self.random.random() < 0.2
         if self.is_rewindable is None:
-            self.is_rewindable = not self.is_topic and self.random.random() < 0.5
+            self.is_rewindable = self.about == "stops" or (not self.is_topic and self.random.random() < 0.5)
         drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable, about=self.about)
         self.may = self.chances or drawn
         if self.is_topic:
@@ -194,6 +199,11 @@ class World:
         may, random = self.may, self.random
         if self.about == "changes":
             return self._story_of_changes()
+        if self.about == "starts":
+            return self._story_of_starts()
+        if self.about == "stops":
+            stopped, beside = random.choice(STOPS)
+            return self.story_of_a_stop(stopped, beside, random.randint(1, 100 if stopped == "rebuild" else 40))
         if may.cut_short:
             return self._short_story()
         is_changing = "change" in may.events
@@ -267,6 +277,47 @@ class World:
         self.calm()
         self.wait_for(self.begin("main", self._rebuild_at_last, undisturbed=True))
         self.end()
+
+    def _story_of_starts(self) -> None:
+        """Drivers begin together, which no lock keeps apart: the first of all, and others beside one that runs."""
+        random = self.random
+        for _ in range(random.randint(1, 3)):
+            self._more_files(1)
+            for _ in range(random.randint(2, 3)):
+                self._driver("main")
+                self.scheduler.sleep(random.choice((0.0, 0.0, 0.05, 0.3, 1.0)))
+                self._more_files()
+            self.scheduler.sleep(random.choice((1.0, 100.0)))
+        self.scheduler.sleep(2_000.0)
+        self.end()
+
+    def story_of_a_stop(self, stopped: str, beside: str, step: int) -> None:
+        """Who does one of `STOPS` is stopped at a step for longer than its lease, while somebody else does another."""
+        self.input.count = self.may.files - 1
+        for what in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
+            self.wait_for(self.begin("main", self._work(what), calm=True, most=3))
+        late = self.begin("main", self._work(stopped), calm=True, most=3)
+        late.pause_in, late.pause_seconds = step, 200.0
+        self.scheduler.wait(partial(self._is_out, late), 100.0)
+        self.scheduler.sleep(LEASE_SECONDS + 1.0)
+        self.input.count = self.may.files
+        self.wait_for(self.begin("main", self._work(beside), calm=True))
+        self.scheduler.sleep(400.0)
+        self.end()
+
+    def _work(self, what: str) -> Work:
+        def done(process: Process, bucket: str) -> None:
+            project, spark = self.declared(bucket)[0], self._session()
+            if what == "rewind":
+                process.crash_in = 11
+            if what == "rebuild":
+                self._rebuilding[process] = "apply"
+            if what in CHANGES:
+                CHANGES[what](project, "q", cast("SparkSession", spark)).apply()
+            for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
+                getattr(begun, what)()
+
+        return self.drive if what == "start" else done
 
     def _is_out(self, process: Process) -> bool:
         """Whether a process has ended, or is stopped."""
@@ -722,7 +773,7 @@ class World:
             return  # It was that one itself, and is fenced off.
         for other, where in self.drivers:
             silent = self.scheduler.now - other.paused_until < LEASE_SECONDS
-            beside = where == bucket and self._running.get(other) == self.names[bucket][-1]
+            beside = where == bucket and self._running.get(other) in self.names[bucket]
             if other is not process and beside and not (other.dead or silent):
                 self._broken(f"{process.name} has begun beside {other.name}")
         with self.scheduler.aside():
@@ -947,7 +998,17 @@ REBUILDING: tuple[tuple[Any, str, Any], ...] = (
 TOPIC_LINES = 10
 # What happens to a topic in place of what happens to a table.
 TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
-ABOUT = ("changes", "renames", "losses")
+ABOUT = ("changes", "renames", "losses", "starts", "stops")
+# What is stopped, and what is done beside it.
+STOPS = (
+    ("start", "undo"),
+    ("discard", "undo"),
+    ("undo", "start"),
+    ("reset", "undo"),
+    ("reset", "rewind"),
+    ("rebuild", "discard"),
+    ("rebuild", "start"),
+)
 # Methods of the world, and changes of the query by their names.
 LOSSES = ("back_up_database", "lose_power", "silence_database")
 EVENTS = (

@@ -41,4 +41,5 @@ def shared_session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    return active or local_session(Path(tempfile.mkdtemp(prefix="headrace-tests-")), purpose="short")
+    # With both compilers: a hundred cases take three quarters of the time, the first eight a twentieth more.
+    return active or local_session(Path(tempfile.mkdtemp(prefix="headrace-tests-")), purpose="reading")
