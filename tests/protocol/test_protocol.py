@@ -117,8 +117,8 @@ def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
     stopped: str, beside: str, kind: type[Bucket] | type[FileSystem]
 ) -> None:
     """For longer than its lease; what another one has done meanwhile can be ended or taken back, and the query runs."""
-    # A rebuild has many steps, of which some are tried.
-    for step in range(1, 1_000, 3 if stopped == "rebuild" else 1):
+    # A rewind and a rebuild have many steps, of which some are tried.
+    for step in range(1, 1_000, 3 if stopped in ("rewind", "rebuild") else 1):
         world = World(1, Chances(), kind=kind, is_rewindable=True)
         world.run(partial(world.story_of_a_stop, stopped, beside, step))
         if not any(" is stopped for " in line for line in world.scheduler.trace):

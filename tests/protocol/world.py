@@ -203,7 +203,9 @@ class World:
             return self._story_of_starts()
         if self.about == "stops":
             stopped, beside = random.choice(STOPS)
-            return self.story_of_a_stop(stopped, beside, random.randint(1, 100 if stopped == "rebuild" else 40))
+            return self.story_of_a_stop(
+                stopped, beside, random.randint(1, 100 if stopped in ("rewind", "rebuild") else 40)
+            )
         if may.cut_short:
             return self._short_story()
         is_changing = "change" in may.events
@@ -308,12 +310,12 @@ class World:
     def _work(self, what: str) -> Work:
         def done(process: Process, bucket: str) -> None:
             project, spark = self.declared(bucket)[0], self._session()
-            if what == "rewind":
+            if what.startswith("half a "):
                 process.crash_in = 11
             if what == "rebuild":
                 self._rebuilding[process] = "apply"
-            if what in CHANGES:
-                CHANGES[what](project, "q", cast("SparkSession", spark)).apply()
+            if (change := CHANGES.get(what.removeprefix("half a "))) is not None:
+                change(project, "q", cast("SparkSession", spark)).apply()
             for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
                 getattr(begun, what)()
 
@@ -455,6 +457,9 @@ class World:
         objects = self.buckets[name].objects
         return [key for key in objects if "/checkpoint/" in key and not key.endswith(("/", "/metadata"))]
 
+    def _inside_data(self, name: str) -> dict[str, bytes]:
+        return {key: self.buckets[name].objects[key].data for key in self._inside(name)}
+
     def _forget(self, name: str, lost: Sequence[str]) -> None:
         self.scheduler.step(f"{name} loses {', '.join(sorted(lost))}")
         for key in lost:
@@ -586,7 +591,16 @@ class World:
         if process is self.last:
             session.most, session.polls, session.interval = 100, 0, 0.0
         session.most = self._most[process] or session.most
-        running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
+        before = self._inside_data(bucket)
+        try:
+            running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
+        except HeadraceError as error:
+            is_cut_off = error.findings[0].code == "HR581"
+            if is_cut_off and not self._others(process) and self._inside_data(bucket) != before:
+                self._broken(
+                    f"{process.name} was refused for a change that was cut off, and has changed the checkpoint"
+                )
+            raise
         self._require_alone(process, bucket)
         self._running[process] = query.name
         archive, checkpoint = Archive(running.layout.archive), Checkpoint(running.layout.checkpoint)
@@ -1005,9 +1019,12 @@ STOPS = (
     ("discard", "undo"),
     ("undo", "start"),
     ("reset", "undo"),
-    ("reset", "rewind"),
+    ("reset", "half a rewind"),
+    ("rewind", "start"),
+    ("rewind", "undo"),
     ("rebuild", "discard"),
     ("rebuild", "start"),
+    ("rebuild", "undo"),
 )
 # Methods of the world, and changes of the query by their names.
 LOSSES = ("back_up_database", "lose_power", "silence_database")

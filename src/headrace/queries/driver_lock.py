@@ -23,7 +23,7 @@ from typing import Any
 from headrace.errors import CheckFailed, Finding, HeadraceError, LeaseLost, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import lease
-from headrace.queries.late_changes import mend_rebuild, mend_reset
+from headrace.queries.late_changes import mend_moved, mend_rebuild
 from headrace.queries.layout import QueryLayout
 from headrace.queries.lease import Lease
 from headrace.queries.processes import birth
@@ -107,7 +107,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
             with suppress(OSError, HeadraceError):
                 mend_rebuild(QueryLayout(project.storage, query.name))
                 if not rebuilds:
-                    mend_reset(QueryLayout(project.storage, query.name))
+                    mend_moved(QueryLayout(project.storage, query.name))
             _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):

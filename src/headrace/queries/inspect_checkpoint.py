@@ -86,7 +86,7 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
-    between = list(_cut_off(query, layout))
+    between = list(cut_off(query, layout))
     yield from between
     try:
         yield from unfinished(layout)
@@ -122,7 +122,7 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
         yield with_command(query, gap)
 
 
-def _cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+def cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """Which command was moving or copying the directory."""
     for kind in CHANGES:
         try:

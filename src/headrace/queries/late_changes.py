@@ -9,27 +9,52 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.checkpoint import Checkpoint
-from headrace.queries.changes import RebuildRecord, ResetRecord
-from headrace.queries.layout import QueryLayout, generations, generations_set_aside, rebuild_storage
+from headrace.queries.changes import RebuildRecord, ResetRecord, RewindRecord
+from headrace.queries.layout import (
+    QueryLayout,
+    generations,
+    generations_and_names,
+    generations_set_aside,
+    rebuild_storage,
+)
 from headrace.storage.durable import end_move, move, remove_tree
 
 
 def mend_rebuild(layout: QueryLayout) -> None:
-    """Remove the record of a swap whose rebuild was discarded. Raises OSError and HeadraceError."""
+    """Let a rebuild lie where its record says, and be no swap once it was discarded. Raises OSError and HeadraceError.
+
+    A swap that was rolled back may move the generation once more, or write its records where it had been. Where the
+    generation names the table of the one before as its own, it was swapped, and its record is what came late.
+    """
     record = RebuildRecord.of(layout)
-    if record is not None and record.phase in ("swapping", "rolling-back"):
-        beside = QueryLayout(rebuild_storage(layout.storage, layout.query), layout.query, record.generation)
-        if not beside.home.exists() and not replace(layout, generation=record.generation).home.exists():
-            RebuildRecord.remove(layout)
+    if record is None:
+        return
+    beside = QueryLayout(rebuild_storage(layout.storage, layout.query), layout.query, record.generation)
+    place = replace(layout, generation=record.generation)
+    if record.phase in ("swapping", "rolling-back") and not beside.home.exists() and not place.home.exists():
+        RebuildRecord.remove(layout)
+    if record.phase in ("building", "abandoning") and place.home.exists():
+        end_move(place.home)
+        if not place.checkpoint.exists():
+            remove_tree(place.home)
+        elif (
+            not _has_run(beside)
+            and place.sink.read_bytes() != replace(place, generation=record.former).sink.read_bytes()
+        ):
+            remove_tree(beside.home)
+            move(place.home, beside.home)
 
 
-def mend_reset(layout: QueryLayout) -> None:
-    """Let the generation be in its place whose reset was undone. Raises OSError and HeadraceError.
+def mend_moved(layout: QueryLayout) -> None:
+    """Let the generation be in its place whose reset, or rewind, was undone. Raises OSError and HeadraceError.
 
     Its directory may be moved once more, without the record of a reset. A discard makes its record anew among what had
     been set aside; a start makes a directory for the generation that had followed. Each would be taken for the query's.
     """
-    in_place, aside = generations(layout.home.parent), generations_set_aside(layout.storage, layout.query)
+    in_place, names = generations_and_names(layout.home.parent)
+    aside = generations_set_aside(layout.storage, layout.query)
+    if layout.before_rewind.home.parent.name in names:
+        _mend_rewind(layout, max([*(each - 1 for each in in_place), *aside], default=0))
     for number in {*in_place, *aside}:
         there, following = replace(layout, generation=number), replace(layout, generation=number + 1)
         is_aside, is_followed = number in aside, number + 1 in in_place
@@ -48,6 +73,18 @@ def mend_reset(layout: QueryLayout) -> None:
             remove_tree(there.set_aside.home)
         if is_followed:
             remove_tree(following.home)
+
+
+def _mend_rewind(layout: QueryLayout, before: int) -> None:
+    """Let a generation after `before` be in its place whose rewind was undone: its directory may be moved once more."""
+    number = max(generations(layout.before_rewind.home.parent), default=0)
+    there = replace(layout, generation=number)
+    if number <= before or RewindRecord.of(layout) is not None:
+        return
+    end_move(there.before_rewind.home)  # This may have been cut off itself.
+    if _has_run(there.before_rewind) and not _has_run(there):
+        remove_tree(there.home)
+        move(there.before_rewind.home, there.home)
 
 
 def _has_run(layout: QueryLayout) -> bool:

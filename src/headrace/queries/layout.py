@@ -152,7 +152,7 @@ def history_file(storage: Path) -> Path:
 
 def latest_generation(storage: Path, query: str) -> int:
     """The newest generation of `query` that has a directory, the one that follows on a reset, or 1."""
-    numbers, names = _generations(home := storage / "queries" / query)
+    numbers, names = generations_and_names(home := storage / "queries" / query)
     following = [number + 1 for number in generations(home / _RESET)] if _RESET in names else []
     return max([*numbers, *following], default=1)
 
@@ -164,10 +164,10 @@ def generations_set_aside(storage: Path, query: str) -> list[int]:
 
 def generations(home: Path) -> list[int]:
     """The generations that have a directory in `home`."""
-    return _generations(home)[0]
+    return generations_and_names(home)[0]
 
 
-def _generations(home: Path) -> tuple[list[int], list[str]]:
+def generations_and_names(home: Path) -> tuple[list[int], list[str]]:
     """The generations in `home`, and the names of all that is there, by one question."""
     try:
         names = names_in(home)

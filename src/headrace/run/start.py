@@ -30,7 +30,7 @@ from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named
-from headrace.queries.inspect_checkpoint import require_usable
+from headrace.queries.inspect_checkpoint import cut_off, require_usable
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.location import Home, enter_sink, entered, require_same_sink
 from headrace.queries.manifest import QueryRevision, enter, note_version, written_async
@@ -352,7 +352,8 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Rest
     except CheckpointError:
         # The look at the whole checkpoint, which comes next, tells of it with all else.
         return None
-    if found is None:
+    # A change that was cut off has the directory elsewhere, or a part of it: the look tells of that too.
+    if found is None or any(cut_off(query, layout)):
         return None
     try:
         with writing_to(layout.checkpoint, called="checkpoint"):
