@@ -87,6 +87,29 @@ def test_a_change_that_is_cut_off_at_any_step_can_be_taken_back(
     pytest.fail("it has more steps than were tried")
 
 
+def test_a_start_after_a_rewind_that_was_cut_off_at_any_step_is_refused_and_changes_nothing() -> None:
+    refused = 0
+    for step in range(1, 200, 4):
+        world = World(1, Chances(), kind=Bucket, is_rewindable=True)
+        world.input.count = 7
+
+        def rewind(process: Process, bucket: str, world: World = world, step: int = step) -> None:
+            process.crash_in = step
+            CHANGES["rewind"](world.declared(bucket)[0]).apply()
+
+        def story(world: World = world, rewind: Work = rewind) -> None:
+            for work in (world.drive, rewind, world.drive):
+                world.wait_for(world.begin("main", work, undisturbed=True))
+                world.scheduler.sleep(61.0)
+            world.end()
+
+        world.run(story)
+        refused += world.refusals == ["HR581"]
+        if not any(line.endswith("crashes") for line in world.scheduler.trace):
+            break
+    assert refused > 15
+
+
 @pytest.mark.parametrize("step", range(12, 45, 8))
 def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> None:
     world = World(1, Chances(), kind=FileSystem, is_rewindable=True)

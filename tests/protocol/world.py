@@ -591,12 +591,12 @@ class World:
         if process is self.last:
             session.most, session.polls, session.interval = 100, 0, 0.0
         session.most = self._most[process] or session.most
-        before = self._inside_data(bucket)
+        before, is_alone, begun = self._inside_data(bucket), not self._others(process), len(self.drivers)
         try:
             running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         except HeadraceError as error:
             is_cut_off = error.findings[0].code == "HR581"
-            if is_cut_off and not self._others(process) and self._inside_data(bucket) != before:
+            if is_cut_off and is_alone and len(self.drivers) == begun and self._inside_data(bucket) != before:
                 self._broken(
                     f"{process.name} was refused for a change that was cut off, and has changed the checkpoint"
                 )

@@ -30,17 +30,14 @@ def mend_rebuild(layout: QueryLayout) -> None:
     if record is None:
         return
     beside = QueryLayout(rebuild_storage(layout.storage, layout.query), layout.query, record.generation)
-    place = replace(layout, generation=record.generation)
+    place, former = (replace(layout, generation=number) for number in (record.generation, record.former))
     if record.phase in ("swapping", "rolling-back") and not beside.home.exists() and not place.home.exists():
         RebuildRecord.remove(layout)
     if record.phase in ("building", "abandoning") and place.home.exists():
         end_move(place.home)
         if not place.checkpoint.exists():
             remove_tree(place.home)
-        elif (
-            not _has_run(beside)
-            and place.sink.read_bytes() != replace(place, generation=record.former).sink.read_bytes()
-        ):
+        elif not _has_run(beside) and place.sink.read_bytes() != former.sink.read_bytes():
             remove_tree(beside.home)
             move(place.home, beside.home)
 
