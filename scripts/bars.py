@@ -36,7 +36,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 77_107, 64_500),
+    Bar("lines", 77_120, 64_500),
     Bar("modules", 393, 430),
     Bar("median lines of a module", 189, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),

@@ -1015,6 +1015,7 @@ TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
 ABOUT = ("changes", "renames", "losses", "starts", "stops")
 # What is stopped, and what is done beside it.
 STOPS = (
+    ("start", "rewind"),
     ("start", "undo"),
     ("discard", "undo"),
     ("undo", "start"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.logs import Part, remove_file
 from headrace.queries.changes import RebuildRecord, ResetRecord, RewindRecord
 from headrace.queries.layout import (
     QueryLayout,
@@ -76,12 +77,24 @@ def _mend_rewind(layout: QueryLayout, before: int) -> None:
     """Let a generation after `before` be in its place whose rewind was undone: its directory may be moved once more."""
     number = max(generations(layout.before_rewind.home.parent), default=0)
     there = replace(layout, generation=number)
-    if number <= before or RewindRecord.of(layout) is not None:
+    if number <= before:
+        return
+    if (record := RewindRecord.of(layout)) is not None:
+        if record.way == "done" and record.generation == number:
+            _remove_late_commits(Checkpoint(there.checkpoint), record)
         return
     end_move(there.before_rewind.home)  # This may have been cut off itself.
     if _has_run(there.before_rewind) and not _has_run(there):
         remove_tree(there.home)
         move(there.before_rewind.home, there.home)
+
+
+def _remove_late_commits(checkpoint: Checkpoint, record: RewindRecord) -> None:
+    """Remove the marks of batches that were rewound meanwhile; one that was made again since has its plan there."""
+    newest = checkpoint.last_batch
+    for batch in checkpoint.commit_numbers() if newest is not None else ():
+        if max(newest or 0, record.batch) < batch <= record.newest:
+            remove_file(checkpoint.root / Part.COMMITS / str(batch))
 
 
 def _has_run(layout: QueryLayout) -> bool:
