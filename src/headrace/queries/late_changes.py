@@ -22,7 +22,7 @@ from headrace.storage.durable import end_move, move, remove_tree
 
 
 def mend_rebuild(layout: QueryLayout) -> None:
-    """Let a rebuild lie where its record says, and be no swap once it was discarded. Raises OSError and HeadraceError.
+    """Let a rebuild lie where its record says, or remove a discarded one's record. Raises OSError and HeadraceError.
 
     A swap that was rolled back may move the generation once more, or write its records where it had been. Where the
     generation names the table of the one before as its own, it was swapped, and its record is what came late.
