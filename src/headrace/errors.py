@@ -62,7 +62,7 @@ class Where:
 NOWHERE = Where()
 # With this variable a finding that the catalogue does not have raises ValueError.
 STRICT = "HEADRACE_STRICT_FINDINGS"
-_OF_THE_CATALOGUE = cast("Severity", "")
+OF_THE_CATALOGUE = cast("Severity", "")
 
 
 class PlainData:
@@ -114,7 +114,7 @@ class Finding(PlainData):
     what: str
     fix: str = ""
     where: Where = NOWHERE
-    severity: Severity = _OF_THE_CATALOGUE
+    severity: Severity = OF_THE_CATALOGUE
 
     def __post_init__(self) -> None:
         if not self.severity:
@@ -175,7 +175,7 @@ class HeadraceError(Exception):
         what: str = "",
         fix: str = "",
         where: Where = NOWHERE,
-        severity: Severity = _OF_THE_CATALOGUE,
+        severity: Severity = OF_THE_CATALOGUE,
     ) -> None:
         """Carry `findings`, or the one whose parts are given."""
         if code:

@@ -232,7 +232,7 @@ class Tables:
             said, where = python_error(str(error)) or sentence_of(error), table.transform.where
         return Finding(
             code="HR561",
-            what=f"{table.word} '{table.name}' of query '{self._query.name}' could not be computed: {said}"
+            what=f"{table.whose} of query '{self._query.name}' could not be computed: {said}"
             + self._goes_on(table, versions),
             fix="correct the cause; a running query tries again at the next interval",
             where=where,

@@ -64,11 +64,10 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
     calls_distinct: its functions use `distinct`, which the plan does not tell from `dropDuplicates`.
     """
     if not facts.streaming:
-        yield Finding(
-            code="HR252",
-            what=f"query '{query.name}' reads no source and is no stream",
-            fix="let it read at least one source; a bounded input is declared as a table",
-            where=query.where,
+        yield query.finding(
+            "HR252",
+            "reads no source and is no stream",
+            "let it read at least one source; a bounded input is declared as a table",
         )
         return
     refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
@@ -117,34 +116,31 @@ def _policy(frame: DataFrame) -> str:
 def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     """Spark keeps one place in its checkpoint for each name; where rows are quarantined, each needs its own count."""
     for name in sorted({name for name in facts.sources if facts.sources.count(name) > 1}):
-        yield Finding(
-            code="HR219",
-            what=f"query '{query.name}' reads the source '{name}' in {facts.sources.count(name)} places of its plan "
+        yield query.finding(
+            "HR219",
+            f"reads the source '{name}' in {facts.sources.count(name)} places of its plan "
             "and counts its rows on the way, or takes its files away",
-            fix="declare the source again under another name for each further place, without clean_source",
-            where=query.where,
+            "declare the source again under another name for each further place, without clean_source",
         )
 
 
 def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     for operator in facts.endless:
         by = f" by {', '.join(operator.by)}" if operator.by else ""
-        yield Finding(
-            code="HR240",
-            what=f"query '{query.name}' keeps the state of its deduplication{by} indefinitely",
-            fix=bounding_fix(operator.marked, operator.times),
-            where=query.where,
+        yield query.finding(
+            "HR240",
+            f"keeps the state of its deduplication{by} indefinitely",
+            bounding_fix(operator.marked, operator.times),
         )
 
 
 def _endless(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     if facts.by_clock and isinstance(query.trigger, AvailableNow):
-        yield Finding(
-            code="HR261",
-            what=f"query '{query.name}' has timeouts by the clock, for which Spark makes batches without data, so that "
+        yield query.finding(
+            "HR261",
+            "has timeouts by the clock, for which Spark makes batches without data, so that "
             "with the trigger available-now it would never end",
-            fix="use an interval, as every('10 seconds'), or timeouts by event time",
-            where=query.where,
+            "use an interval, as every('10 seconds'), or timeouts by event time",
         )
 
 
@@ -152,13 +148,12 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
     """Operators of an optimised plan that Spark would refuse in the first batch."""
     for each in stateful_inputs(optimised, complete=query.mode == "complete"):
         if len(each.columns) > 1:
-            yield Finding(
-                code="HR279",
-                what=f"query '{query.name}' gives an operator with state ({each.operator}) rows with "
+            yield query.finding(
+                "HR279",
+                f"gives an operator with state ({each.operator}) rows with "
                 f"{len(each.columns)} event-time columns: {', '.join(each.columns)}",
-                fix="leave one of them: select only the column, or the window, that the operator goes by, or cast "
+                "leave one of them: select only the column, or the window, that the operator goes by, or cast "
                 "the other to STRING",
-                where=query.where,
             )
 
 
@@ -170,9 +165,7 @@ def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iter
         if code in told or _allowed(operation, query, calls_distinct=calls_distinct):
             continue
         told.add(code)
-        yield Finding(
-            code=code, what=f"query '{query.name}' {what.format(mode=query.mode)}", fix=fix, where=query.where
-        )
+        yield query.finding(code, what.format(mode=query.mode), fix)
 
 
 def _allowed(operation: operations.Operation, query: Query, *, calls_distinct: bool) -> bool:
@@ -271,22 +264,21 @@ class _Asked:
 def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:
     """What Spark refuses only when the first batch is planned."""
     whats = [
-        f"query '{query.name}' aggregates by the Python function {name}, which a stream cannot do"
+        f"aggregates by the Python function {name}, which a stream cannot do"
         for aggregation in grouped
         for name in dict.fromkeys(aggregation.python)
     ]
     whats += [
-        f"query '{query.name}' uses {method}, which in a stream is given a group's rows of one batch only"
+        f"uses {method}, which in a stream is given a group's rows of one batch only"
         for method in dict.fromkeys(operations.grouped_functions(frame))
     ]
     for what in whats:
-        yield Finding(code="HR226", what=what, fix=_STATEFUL_FUNCTIONS, where=query.where)
+        yield query.finding("HR226", what, _STATEFUL_FUNCTIONS)
     if any(aggregation.sessions_alone for aggregation in grouped):
-        yield Finding(
-            code="HR226",
-            what=f"query '{query.name}' groups by a session window alone, which a stream cannot do",
-            fix="group by one more column; a constant one will do where the sessions are those of everybody",
-            where=query.where,
+        yield query.finding(
+            "HR226",
+            "groups by a session window alone, which a stream cannot do",
+            "group by one more column; a constant one will do where the sessions are those of everybody",
         )
 
 
@@ -337,18 +329,17 @@ def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Fi
             severity="note",
         )
     elif aggregation.by:
-        yield Finding(
-            code="HR240",
-            what=f"query '{query.name}' keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
-            fix=bounding_fix((), aggregation.given),
-            where=query.where,
+        yield query.finding(
+            "HR240",
+            f"keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
+            bounding_fix((), aggregation.given),
             severity="note",
         )
 
 
 def _finding(query: Query, code: str, *, what: str, fix: str, severity: Severity) -> Finding:
     worst: Severity = "error" if query.mode == "append" else severity
-    return Finding(code=code, what=f"query '{query.name}' {what}", fix=fix, where=query.where, severity=worst)
+    return query.finding(code, what, fix, severity=worst)
 
 
 def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:

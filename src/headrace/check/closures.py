@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.check.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
 from headrace.errors import Finding, Where
-from headrace.model import Continuous, Project, Query, RealTime, SqlTransform
+from headrace.model import Continuous, Project, Query, RealTime, SqlTransform, Table, View
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
 _MAKERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
@@ -145,36 +145,33 @@ def shared_variables(project: Project) -> Iterator[Finding]:
     """What asks for a broadcast or a counter and cannot have it."""
     values = {name: "broadcast" for name, table in project.tables.items() if table.broadcast}
     values |= dict.fromkeys(project.counters, "counter")
-    bodies = [(f"{table.word} '{name}'", table.transform) for name, table in project.tables.items()]
-    bodies += [(f"view '{name}'", view.transform) for name, view in project.views.items()]
-    bodies += [(f"query '{name}'", query.transform) for name, query in project.queries.items()]
-    for whose, transform in bodies:
+    things: list[Table | View | Query] = [*project.tables.values(), *project.views.values(), *project.queries.values()]
+    for thing in things:
+        transform = thing.transform
         for name in transform.inputs:
             if name in values and isinstance(transform, SqlTransform):
                 yield Finding(
                     code="HR800",
-                    what=f"the SELECT of {whose} reads '{name}', which is a {values[name]} and has no rows",
+                    what=f"the SELECT of {thing.whose} reads '{name}', which is a {values[name]} and has no rows",
                     fix="write the SELECT as a Python function that asks for it, or make it a table",
                     where=transform.where,
                 )
     for table in project.tables.values():
         for name in table.transform.inputs:
             if name in project.counters:
-                yield Finding(
-                    code="HR802",
-                    what=f"{table.word} '{table.name}' asks for the counter '{name}', and is computed outside batches",
-                    fix="count in the function of a query or of a view",
-                    where=table.where,
+                yield table.finding(
+                    "HR802",
+                    f"asks for the counter '{name}', and is computed outside batches",
+                    "count in the function of a query or of a view",
                 )
     for query in project.queries.values():
         counters = project.counters_of(query)
         if counters and isinstance(query.trigger, (Continuous, RealTime)):
-            yield Finding(
-                code="HR802",
-                what=f"query '{query.name}' asks for the counter '{counters[0].name}' and has the trigger "
+            yield query.finding(
+                "HR802",
+                f"asks for the counter '{counters[0].name}' and has the trigger "
                 f"{query.trigger}, whose tasks report nothing before the query ends",
-                fix="use the trigger every('1 second'), or leave the counter out",
-                where=query.where,
+                "use the trigger every('1 second'), or leave the counter out",
             )
 
 
@@ -254,12 +251,7 @@ def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterat
                 where=each.where,
             )
     if found.variables:
-        yield Finding(
-            code="HR645",
-            what=f"query '{query.name}' changes {', '.join(found.variables[:3])} while it is built",
-            fix=_NO_STATE,
-            where=query.where,
-        )
+        yield query.finding("HR645", f"changes {', '.join(found.variables[:3])} while it is built", _NO_STATE)
 
 
 def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:

@@ -164,24 +164,22 @@ def cluster(project: Project) -> Iterator[Finding]:
 def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:
     """Whether cores of a cluster have no part of a query's state to work on."""
     if keeps_state and partitions < cores:
-        yield Finding(
-            code="HR830",
-            what=f"query '{query.name}' keeps its state in {partitions} partitions, and the cluster has {cores} cores: "
+        yield query.finding(
+            "HR830",
+            f"keeps its state in {partitions} partitions, and the cluster has {cores} cores: "
             f"{cores - partitions} have nothing to do",
-            fix=f"headrace state repartition {query.name} {cores}; a new checkpoint gets one for each core",
-            where=query.where,
+            f"headrace state repartition {query.name} {cores}; a new checkpoint gets one for each core",
         )
 
 
 def speculation(query: Query, *, speculative: bool, keeps_state: bool) -> Iterator[Finding]:
     """Whether Spark makes second attempts of tasks whose files of the state have the names of the first one's."""
     if keeps_state and speculative:
-        yield Finding(
-            code="HR841",
-            what=f"query '{query.name}' keeps state, and spark.speculation is on: a second attempt of a task may "
+        yield query.finding(
+            "HR841",
+            "keeps state, and spark.speculation is on: a second attempt of a task may "
             "replace the state that the result was made with",
-            fix="set spark.speculation: false for this target, or do not collect in the order in which rows arrive",
-            where=query.where,
+            "set spark.speculation: false for this target, or do not collect in the order in which rows arrive",
         )
 
 
@@ -246,13 +244,9 @@ def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
         for source in project.sources_of(query):
             read = _directory(source.connector)
             if written is not None and read is not None and (written == read or read in written.parents):
-                finding = Finding(
-                    code="HR267",
-                    what=f"query '{name}' writes to {query.sink.project_path}, which its source '{source.name}' reads",
-                    fix="let it write to a directory beside the source's",
-                    where=query.where,
-                )
-                yield frozenset({name}), finding
+                what = f"writes to {query.sink.project_path}, which its source '{source.name}' reads"
+                fix = "let it write to a directory beside the source's"
+                yield frozenset({name}), query.finding("HR267", what, fix)
         above: dict[str, Query] = {}
         queue = [query]
         while queue:
@@ -262,13 +256,9 @@ def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
                     queue.append(writer)
         if name in above:
             ways = [other for other in above if other != name]
-            finding = Finding(
-                code="HR267",
-                what=f"query '{name}' reads what it writes" + (f", by way of {', '.join(ways)}" if ways else ""),
-                fix="read from another table than the queries below it write",
-                where=query.where,
-            )
-            yield frozenset({name}), finding
+            what = "reads what it writes" + (f", by way of {', '.join(ways)}" if ways else "")
+            fix = "read from another table than the queries below it write"
+            yield frozenset({name}), query.finding("HR267", what, fix)
 
 
 def _directory(connector: Connector) -> Path | None:
@@ -282,34 +272,34 @@ def _directory(connector: Connector) -> Path | None:
 def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """The faults of `renamed_from`, each with the queries that it keeps from running."""
     for query in project.queries.values():
-        for finding in _faults("query", query, project.queries):
+        for finding in _faults(query, project.queries):
             yield frozenset({query.name}), finding
     readers = defaultdict(set)
     for query in project.queries.values():
         for source in project.sources_of(query):
             readers[source.name].add(query.name)
     for source in project.sources.values():
-        for finding in _faults("source", source, project.sources):
+        for finding in _faults(source, project.sources):
             yield frozenset(readers[source.name]), finding
 
 
-def _faults(word: str, thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
-    whose = f"{word} '{thing.name}'"
+def _faults(thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
+    word = thing.word
     for former in dict.fromkeys(thing.renamed_from):
         twin = next((each for each in declared.values() if each is not thing and former in each.renamed_from), None)
         if _NAME.match(former) is None:
-            what, fix = f"{whose} is renamed from '{former}', which is no name", "write the name that it had before"
+            what, fix = f"is renamed from '{former}', which is no name", "write the name that it had before"
         elif former == thing.name:
-            what, fix = f"{whose} is renamed from itself", "write the name that it had before, or leave the key out"
+            what, fix = "is renamed from itself", "write the name that it had before, or leave the key out"
         elif former in declared and thing.name in declared[former].renamed_from:
-            what = f"{whose} and {word} '{former}' are renamed into each other, and neither name is free for the other"
+            what = f"and {word} '{former}' are renamed into each other, and neither name is free for the other"
             fix = "give one of them a third name first, run both, and then the name that is free"
         elif former in declared:
-            what = f"{whose} is renamed from '{former}', which is declared as well: one checkpoint has one {word}"
+            what = f"is renamed from '{former}', which is declared as well: one checkpoint has one {word}"
             fix = f"remove '{former}'; or remove renamed_from, if '{thing.name}' is another one or was renamed already"
         elif twin is not None:
-            what = f"{whose} and {word} '{twin.name}' are both renamed from '{former}': one checkpoint has one {word}"
+            what = f"and {word} '{twin.name}' are both renamed from '{former}': one checkpoint has one {word}"
             fix = "remove renamed_from at one of the two, which then starts from scratch"
         else:
             continue
-        yield Finding(code="HR113", what=what, fix=fix, where=thing.where)
+        yield thing.finding("HR113", what, fix)

@@ -73,20 +73,14 @@ def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
         seconds = max(query.trigger.interval.seconds, 0.1)
         files = round(_DAY_SECONDS / seconds) * tasks
         if files >= MANY_FILES:
-            yield Finding(
-                code="HR646",
-                what=f"query '{query.name}' may write {files:,} files a day: a batch every {query.trigger.interval}, "
-                f"and {each}",
-                fix=fix,
-                where=query.where,
+            yield query.finding(
+                "HR646", f"may write {files:,} files a day: a batch every {query.trigger.interval}, and {each}", fix
             )
     elif isinstance(query.trigger, (Default, RealTime)) and (tasks > 1 or folders):
-        yield Finding(
-            code="HR646",
-            what=f"query '{query.name}' may write very many small files: a batch follows the other as soon as "
-            f"there are rows, and {each}",
-            fix=fix,
-            where=query.where,
+        yield query.finding(
+            "HR646",
+            f"may write very many small files: a batch follows the other as soon as there are rows, and {each}",
+            fix,
         )
 
 
@@ -95,12 +89,11 @@ def memory(query: Query, held: HeldState | None, *, in_memory: bool, memory_byte
     if held is None or held.bytes is None or not in_memory or not memory_bytes:
         return
     if held.bytes > MOST_OF_MEMORY * memory_bytes:
-        yield Finding(
-            code="HR647",
-            what=f"query '{query.name}' held {held.sentence}, and Spark has {size_of(memory_bytes)} of it",
-            fix="keep the state on disk, in RocksDB (state_store: {provider: rocksdb}; then "
+        yield query.finding(
+            "HR647",
+            f"held {held.sentence}, and Spark has {size_of(memory_bytes)} of it",
+            "keep the state on disk, in RocksDB (state_store: {provider: rocksdb}; then "
             f"headrace reset {query.name}), bound it, or give Spark more memory",
-            where=query.where,
         )
 
 

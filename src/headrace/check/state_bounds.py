@@ -81,15 +81,14 @@ def unremoved(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
     """State that only the user's own function can let go."""
     for state in states:
         if state.kind == "arbitrary state" and state.timeout == "none":
-            yield Finding(
-                code="HR240",
-                what=f"query '{query.name}' keeps the state of its function"
+            yield query.finding(
+                "HR240",
+                "keeps the state of its function"
                 + (f" by {', '.join(state.by)}" if state.by else "")
                 + " until the function removes it, and nothing else bounds it",
-                fix="let the function remove what is finished, or give it a timeout (EventTimeTimeout or "
+                "let the function remove what is finished, or give it a timeout (EventTimeTimeout or "
                 "ProcessingTimeTimeout); with transformWithState a timer (timeMode EventTime or ProcessingTime) or a "
                 "time to live (ttlDurationMs, timeMode ProcessingTime)",
-                where=query.where,
                 severity="note",
             )
 
@@ -222,11 +221,8 @@ def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
         reason = f"the join condition does not bound the time of {_all(kept, ' and of ')} in a way that Spark can read"
         fix = f"{_BOUND}; of windows equate the whole window columns (a.window = b.window), not their start and end"
     if kept:
-        yield Finding(
-            code="HR240",
-            what=f"query '{query.name}' keeps every row of {_all(kept, ' and of ')} indefinitely to join it: {reason}",
-            fix=fix,
-            where=query.where,
+        yield query.finding(
+            "HR240", f"keeps every row of {_all(kept, ' and of ')} indefinitely to join it: {reason}", fix
         )
 
 
@@ -253,13 +249,7 @@ def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
                 f"bounds another one: a row that goes too early {harm}"
             )
             fix = f"bound the column of {side_name(side)} that has the watermark, or give the watermark to the other"
-        yield Finding(
-            code="HR296",
-            what=f"query '{query.name}' {what}",
-            fix=fix,
-            where=query.where,
-            severity="warning" if join.kind == "inner" else "error",
-        )
+        yield query.finding("HR296", what, fix, severity="warning" if join.kind == "inner" else "error")
 
 
 def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
@@ -297,12 +287,10 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
         side = join.left if which == "left" else join.right
         other = join.right if which == "left" else join.left
         if kept_ms(side, other) is None or side.behind is None:
-            yield Finding(
-                code="HR276",
-                what=f"query '{query.name}' never gives the rows of {side_name(side)} that have no match, because it "
-                "keeps them indefinitely",
-                fix=_BOUND,
-                where=query.where,
+            yield query.finding(
+                "HR276",
+                f"never gives the rows of {side_name(side)} that have no match, because it keeps them indefinitely",
+                _BOUND,
                 severity="warning",
             )
         elif _direct(join):
@@ -311,13 +299,12 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
                 for each in (join.left, join.right)
                 if each.delay is not None
             ]
-            yield Finding(
-                code="HR276",
-                what=f"query '{query.name}' gives a row of {side_name(side)} that has no match when "
+            yield query.finding(
+                "HR276",
+                f"gives a row of {side_name(side)} that has no match when "
                 f"{(' or ' if policy == 'max' else ' and ').join(past)} past "
                 + ("its window's end" if join.windows else "its time"),
-                fix="to get these rows earlier, shorten delays and ranges; an input without new events holds them back",
-                where=query.where,
+                "to get these rows earlier, shorten delays and ranges; an input without new events holds them back",
             )
 
 
@@ -335,7 +322,7 @@ def _all(sides: Sequence[JoinSide], between: str = " and ") -> str:
 
 
 def _note(query: Query, what: str) -> Finding:
-    return Finding(code="HR275", what=f"query '{query.name}' {what}", where=query.where)
+    return query.finding("HR275", what)
 
 
 # `window(time, '1 hour')`, also with a slide; a session window has no end that is known before.
@@ -372,9 +359,8 @@ def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[
     """
     begun = kept.get(POLICY)
     if begun is not None and begun.lower() != wanted.lower():
-        yield Finding(
-            code="HR274",
-            what=f"query '{query.name}' has several watermarks and was begun with the policy {begun}, not {wanted}",
-            fix=f"set {POLICY} to {begun} again, or reset the query (headrace reset QUERY)",
-            where=query.where,
+        yield query.finding(
+            "HR274",
+            f"has several watermarks and was begun with the policy {begun}, not {wanted}",
+            f"set {POLICY} to {begun} again, or reset the query (headrace reset QUERY)",
         )

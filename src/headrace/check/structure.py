@@ -80,14 +80,13 @@ def concerning(project: Project, names: Collection[str], *, beside: Beside | Non
     yield from dict.fromkeys(found)
 
 
-def _things(project: Project) -> list[tuple[str, NamedSource | Table | View | Counter | Query]]:
-    """Everything declared, each with the word for it and its name, as messages say it."""
-    found: list[tuple[str, NamedSource | Table | View | Counter | Query]] = []
-    found += [(f"source '{name}'", source) for name, source in project.sources.items()]
-    found += [(f"{table.word} '{name}'", table) for name, table in project.tables.items()]
-    found += [(f"view '{name}'", view) for name, view in project.views.items()]
-    found += [(f"counter '{name}'", counter) for name, counter in project.counters.items()]
-    return [*found, *((f"query '{name}'", query) for name, query in project.queries.items())]
+def _things(project: Project) -> Iterator[NamedSource | Table | View | Counter | Query]:
+    """Everything declared."""
+    yield from project.sources.values()
+    yield from project.tables.values()
+    yield from project.views.values()
+    yield from project.counters.values()
+    yield from project.queries.values()
 
 
 def _nothing_to_run(project: Project) -> Iterator[Finding]:
@@ -150,18 +149,18 @@ def _hooks(project: Project) -> Iterator[Finding]:
 
 def _names(project: Project) -> Iterator[Finding]:
     folded: dict[str, str] = {}
-    for whose, thing in _things(project):
+    for thing in _things(project):
         if not _NAME.match(thing.name):
             yield Finding(
                 code="HR254",
-                what=f"the name of {whose} has other characters than letters, digits and _",
+                what=f"the name of {thing.whose} has other characters than letters, digits and _",
                 fix=f"rename it, for example to {re.sub(r'[^A-Za-z0-9_]+', '_', thing.name) or 'a_name'}",
                 where=thing.where,
             )
         if len(thing.name) > LONGEST_NAME:
             yield Finding(
                 code="HR254",
-                what=f"the name of {whose[:60]}... has {len(thing.name)} characters",
+                what=f"the name of {thing.whose[:60]}... has {len(thing.name)} characters",
                 fix=f"give it {LONGEST_NAME} at most: directories and tables are named after it",
                 where=thing.where,
             )
@@ -170,26 +169,22 @@ def _names(project: Project) -> Iterator[Finding]:
             and source_of(thing.name) != thing.name
             and source_of(thing.name) in project.sources
         ):
-            yield Finding(
-                code="HR254",
-                what=f"{whose} has the name of another use of the source '{source_of(thing.name)}'",
-                fix=f"rename it, for example to {thing.name.replace('__', '_')}",
-                where=thing.where,
+            yield thing.finding(
+                "HR254",
+                f"has the name of another use of the source '{source_of(thing.name)}'",
+                f"rename it, for example to {thing.name.replace('__', '_')}",
             )
-        other = folded.setdefault(thing.name.lower(), whose)
-        if other != whose:
-            yield Finding(
-                code="HR109",
-                what=f"{whose} and {other} differ only by case, which Spark's SQL does not see",
-                fix="rename one of the two",
-                where=thing.where,
+        other = folded.setdefault(thing.name.lower(), thing.whose)
+        if other != thing.whose:
+            yield thing.finding(
+                "HR109", f"and {other} differ only by case, which Spark's SQL does not see", "rename one of the two"
             )
 
 
 def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, Transform]) -> Iterator[Finding]:
     known = {*project.inputs(), *project.counters, *faulty}
     asking = [
-        (whose, thing.transform) for whose, thing in _things(project) if not isinstance(thing, (NamedSource, Counter))
+        (thing.whose, thing.transform) for thing in _things(project) if not isinstance(thing, (NamedSource, Counter))
     ]
     for whose, transform in [*asking, *((f"query '{name}'", body) for name, body in incomplete.items())]:
         for name in transform.inputs:
@@ -237,23 +232,19 @@ def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
     for name, query in project.queries.items():
         judged = unclear.isdisjoint((name, *(thing.name for thing in project.upstream(query.transform))))
         if judged and not project.sources_of(query) and _resolved(project, query):
-            yield Finding(
-                code="HR252",
-                what=f"query '{name}' reads no source, so it is no stream",
-                fix="give it a source as an input, or make it a table",
-                where=query.where,
+            yield query.finding(
+                "HR252", "reads no source, so it is no stream", "give it a source as an input, or make it a table"
             )
         yield from live(project, query, query.trigger)
         yield from refreshed(project, query, query.trigger)
     yield from intervals(project)
-    for name, table in project.tables.items():
+    for table in project.tables.values():
         sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, NamedSource)]
         if sources:
-            yield Finding(
-                code="HR253",
-                what=f"{table.word} '{name}' reads the source '{sources[0]}', which has no end",
-                fix="make it a view, or read the data as a bounded one in the table's own function",
-                where=table.where,
+            yield table.finding(
+                "HR253",
+                f"reads the source '{sources[0]}', which has no end",
+                "make it a view, or read the data as a bounded one in the table's own function",
             )
 
 
@@ -268,15 +259,14 @@ def _resolved(project: Project, query: Query) -> bool:
 def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
     for name, source in project.sources.items():
         for problem in source.connector.problems() if name not in unsound else ():
-            yield _finding(project, problem, f"source '{name}'", source.at, source.lines)
+            yield _finding(project, problem, source.whose, source.at, source.lines)
     for name, query in project.queries.items():
         modes = query.sink.facts.modes
         if query.mode not in modes:
-            yield Finding(
-                code="HR255",
-                what=f"query '{name}' has the output mode {query.mode}, which the sink {query.sink_kind} does not take",
-                fix=f"use {' or '.join(sorted(modes))}, or another sink",
-                where=query.where,
+            yield query.finding(
+                "HR255",
+                f"has the output mode {query.mode}, which the sink {query.sink_kind} does not take",
+                f"use {' or '.join(sorted(modes))}, or another sink",
             )
         judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is reported once, above
         for problem in query.sink.problems(judged) if name not in unsound else ():
@@ -362,11 +352,6 @@ def columns_of(schema: str) -> tuple[str, ...]:
 def _unused(project: Project) -> Iterator[Finding]:
     used = {thing.name for query in project.queries.values() for thing in project.upstream(query.transform)}
     used |= {counter.name for query in project.queries.values() for counter in project.counters_of(query)}
-    for whose, thing in _things(project):
+    for thing in _things(project):
         if not isinstance(thing, Query) and thing.name not in used:
-            yield Finding(
-                code="HR256",
-                what=f"{whose} is read by no query",
-                fix="remove it, or let a query ask for it by name",
-                where=thing.where,
-            )
+            yield thing.finding("HR256", "is read by no query", "remove it, or let a query ask for it by name")

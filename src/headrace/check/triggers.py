@@ -21,19 +21,17 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
     """What can be seen without Spark."""
     trigger = query.trigger
     if isinstance(trigger, Once):
-        yield Finding(
-            code="HR257",
-            what=f"query '{query.name}' uses the trigger once, which Spark has deprecated: it ignores rate limits",
-            fix="use the trigger available-now",
-            where=query.where,
+        yield query.finding(
+            "HR257",
+            "uses the trigger once, which Spark has deprecated: it ignores rate limits",
+            "use the trigger available-now",
         )
     if isinstance(trigger, Continuous):
         yield from _connectors(project, query, "continuous")
-        yield Finding(
-            code="HR263",
-            what=f"query '{query.name}' runs continuously, so a row may come twice after a crash: it is at least once",
-            fix="use the trigger every('1 second'), if no row may come twice",
-            where=query.where,
+        yield query.finding(
+            "HR263",
+            "runs continuously, so a row may come twice after a crash: it is at least once",
+            "use the trigger every('1 second'), if no row may come twice",
         )
         if query.mode == "complete":
             yield _unfit(query, "continuous and the output mode complete", "use the mode append")
@@ -57,11 +55,10 @@ def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
     if stateful:
         why = "keeps state"
     if why:
-        yield Finding(
-            code="HR266",
-            what=f"query '{query.name}' has async_progress, and it {why}",
-            fix="leave async_progress out: it is for queries without state that make batch after batch",
-            where=query.where,
+        yield query.finding(
+            "HR266",
+            f"has async_progress, and it {why}",
+            "leave async_progress out: it is for queries without state that make batch after batch",
         )
 
 
@@ -75,7 +72,7 @@ def _connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:
 
 
 def _unfit(query: Query, what: str, fix: str) -> Finding:
-    return Finding(code="HR261", what=f"query '{query.name}' has the trigger {what}", fix=fix, where=query.where)
+    return query.finding("HR261", f"has the trigger {what}", fix)
 
 
 def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
@@ -86,11 +83,10 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
     wanted = sum(source.parallelism(spark) for source in sources)
     there = int(spark.sparkContext.defaultParallelism)
     if wanted > there:
-        yield Finding(
-            code="HR264",
-            what=f"query '{query.name}' needs {wanted} cores all the time, one a partition, and there are {there}",
-            fix=f"give it more cores (master: local[{wanted}] or more executors), or read fewer partitions",
-            where=query.where,
+        yield query.finding(
+            "HR264",
+            f"needs {wanted} cores all the time, one a partition, and there are {there}",
+            f"give it more cores (master: local[{wanted}] or more executors), or read fewer partitions",
         )
 
 
@@ -100,34 +96,30 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
         if not source.connector.facts.ephemeral:
             continue
         if trigger.ends:
-            yield Finding(
-                code="HR320",
-                what=f"query '{query.name}' ends by itself, and the source '{source.name}' gives only what comes while "
+            yield query.finding(
+                "HR320",
+                f"ends by itself, and the source '{source.name}' gives only what comes while "
                 "it runs: it would end with nothing",
-                fix="use the trigger default or every",
-                where=query.where,
+                "use the trigger default or every",
             )
         if begun:
-            yield Finding(
-                code="HR320",
-                what=f"query '{query.name}' has run before, and the source '{source.name}' cannot resume from its "
-                "checkpoint",
-                fix="reset the query (headrace reset QUERY), or read from a source that keeps its rows; a sink that "
+            yield query.finding(
+                "HR320",
+                f"has run before, and the source '{source.name}' cannot resume from its checkpoint",
+                "reset the query (headrace reset QUERY), or read from a source that keeps its rows; a sink that "
                 "keeps nothing, such "
                 "as console, needs no checkpoint",
-                where=query.where,
             )
 
 
 def intervals(project: Project) -> Iterator[Finding]:
     """Tables that would be recomputed without a pause."""
-    for name, table in project.tables.items():
+    for table in project.tables.values():
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
-            yield Finding(
-                code="HR113",
-                what=f"{table.word} '{name}' is to be refreshed every {table.refresh}, and the least is 1 second",
-                fix="write refresh: 1 second or longer; a table that changes all the time is a source",
-                where=table.where,
+            yield table.finding(
+                "HR113",
+                f"is to be refreshed every {table.refresh}, and the least is 1 second",
+                "write refresh: 1 second or longer; a table that changes all the time is a source",
             )
 
 
@@ -139,7 +131,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
     tables = project.refreshed_tables_of(query)
     if not tables or trigger.ends:
         return
-    whose = f"query '{query.name}' reads the {tables[0].word} '{tables[0].name}', which is refreshed while it runs,"
+    reads = f"reads the {tables[0].whose}, which is refreshed while it runs,"
     reasons = []
     if isinstance(trigger, (Continuous, RealTime)):
         what = f"has the trigger {trigger}, which makes no batches for it to change between"
@@ -156,24 +148,22 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
             reasons.append((what, "read from a source that keeps its rows"))
     for what, fix in reasons:
         fix = f"{fix}, or leave the {tables[0].word}'s refresh out"
-        yield Finding(code="HR292", what=f"{whose} and {what}", fix=fix, where=query.where)
+        yield query.finding("HR292", f"{reads} and {what}", fix)
 
 
 def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
     """What a query cannot have where nobody stands by that could halt it: in the user's own session."""
     tables = project.refreshed_tables_of(query)
     if tables and not trigger.ends:
-        yield Finding(
-            code="HR292",
-            what=f"query '{query.name}' is started in a session of your own, where its {tables[0].word} "
+        yield query.finding(
+            "HR292",
+            f"is started in a session of your own, where its {tables[0].word} "
             f"'{tables[0].name}' cannot be refreshed while it runs",
-            fix="run it by headrace.run(project, spark=spark), or leave its refresh out",
-            where=query.where,
+            "run it by headrace.run(project, spark=spark), or leave its refresh out",
         )
     if query.late:
-        yield Finding(
-            code="HR268",
-            what=f"query '{query.name}' is started in a session of your own, where nobody keeps its late rows",
-            fix="run it by headrace.run(project, spark=spark), or leave late out",
-            where=query.where,
+        yield query.finding(
+            "HR268",
+            "is started in a session of your own, where nobody keeps its late rows",
+            "run it by headrace.run(project, spark=spark), or leave late out",
         )

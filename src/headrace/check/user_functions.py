@@ -295,33 +295,30 @@ def _is_empty(cell: Any) -> bool:
 def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     """Expressions that Spark itself knows to answer otherwise each time."""
     if facts.indeterminate:
-        yield Finding(
-            code="HR241",
-            what=f"query '{query.name}' is not deterministic: {', '.join(facts.indeterminate[:3])}: {_AT_LEAST_ONCE}",
-            fix="compute it from the row's own columns, so that a batch made again after a crash gives the same rows; "
+        yield query.finding(
+            "HR241",
+            f"is not deterministic: {', '.join(facts.indeterminate[:3])}: {_AT_LEAST_ONCE}",
+            "compute it from the row's own columns, so that a batch made again after a crash gives the same rows; "
             "for the time of the batch write current_timestamp()",
-            where=query.where,
         )
 
 
 def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Iterator[Finding]:
     """What leaves exactly once as it is, and is no answer that another run would give."""
     if clocks := [each for each in found.clocks if each not in facts.indeterminate]:
-        yield Finding(
-            code="HR640",
-            what=f"query '{query.name}' asks for the time by {', '.join(clocks[:3])}: a batch that is made again keeps "
+        yield query.finding(
+            "HR640",
+            f"asks for the time by {', '.join(clocks[:3])}: a batch that is made again keeps "
             "its time, so that it stays exactly once, but verify cannot compute it again",
-            fix="where verify is to prove the result, take the time from a column of the source",
-            where=query.where,
+            "where verify is to prove the result, take the time from a column of the source",
         )
     ordered = [*found.by_order, *found.limits]
     if ordered:
-        yield Finding(
-            code="HR641",
-            what=f"query '{query.name}' depends on the order in which rows come, by {', '.join(ordered[:3])}: each row "
+        yield query.finding(
+            "HR641",
+            f"depends on the order in which rows come, by {', '.join(ordered[:3])}: each row "
             "is counted once, but a batch that is made again may give another value, and verify judges by another run",
-            fix="sort what is collected (sort_array), or choose and sort by columns in which no two rows are equal",
-            where=query.where,
+            "sort what is collected (sort_array), or choose and sort by columns in which no two rows are equal",
         )
 
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, ModuleType
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from headrace import contract
-from headrace.errors import NOWHERE, Finding, ProjectError, Where, nearest
+from headrace.errors import NOWHERE, OF_THE_CATALOGUE, Finding, ProjectError, Where, nearest
+from headrace.findings import Severity
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
 from headrace.redaction import Redactor, redacted
 from headrace.storage.location import is_remote, located, scheme_of
 from headrace.units import Duration
 
-INPUT_KINDS = ("source", "table", "view")
 _Thing = TypeVar("_Thing")
 
 
@@ -31,17 +31,39 @@ class Watermark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedSource:
+class Named:
+    """Something that is declared under a name, and the word that messages call it by."""
+
+    _word: ClassVar[str]
+    name: str
+    where: Where = NOWHERE
+
+    @property
+    def word(self) -> str:
+        """What messages call it."""
+        return self._word
+
+    @property
+    def whose(self) -> str:
+        """Its word and its name, with which sentences about it begin."""
+        return f"{self.word} '{self.name}'"
+
+    def finding(self, code: str, what: str, fix: str = "", *, severity: Severity = OF_THE_CATALOGUE) -> Finding:
+        """What was found of it, at its place; `what` is the sentence without its subject."""
+        return Finding(code=code, what=f"{self.whose} {what}", fix=fix, where=self.where, severity=severity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSource(Named):
     """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it.
 
     renamed_from: the names that it had before, the newest first. lines: where single options stand, if that is known.
     """
 
-    name: str
+    _word = "source"
     kind: str
     connector: contract.Source
     watermark: Watermark | None = None
-    where: Where = NOWHERE
     renamed_from: tuple[str, ...] = ()
     lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
 
@@ -107,45 +129,40 @@ Transform: TypeAlias = PythonTransform | SqlTransform
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Named):
     """A named bounded input, computed by a function of Spark or a SELECT.
 
     refresh: how often it is recomputed while a query that reads it runs; None: at the start alone.
     broadcast: its function gives a value of Python's in place of rows, of which each worker gets a copy.
     """
 
-    name: str
     transform: Transform
     refresh: Duration | None = None
-    where: Where = NOWHERE
     broadcast: bool = False
 
     @property
     def word(self) -> str:
-        """What messages call it."""
         return "broadcast" if self.broadcast else "table"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counter:
+class Counter(Named):
     """A named value that the tasks of queries add to; each query has its own, which begins with `zero`.
 
     param: adds two values of a type of the user's, as an AccumulatorParam of Spark's does; None for numbers.
     """
 
-    name: str
+    _word = "counter"
     zero: Any = field(default=0, compare=False)
     param: Any = field(default=None, compare=False)
-    where: Where = NOWHERE
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class View(Named):
     """A named transformation without a sink, inlined where it is used."""
 
-    name: str
+    _word = "view"
     transform: Transform
-    where: Where = NOWHERE
 
 
 OnChange: TypeAlias = Literal["refuse", "forward"]
@@ -153,7 +170,7 @@ ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
+class Query(Named):
     """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger.
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
@@ -165,13 +182,12 @@ class Query:
     sink_where, sink_lines: where the sink is declared, and single options of it, if that is known.
     """
 
-    name: str
+    _word = "query"
     transform: Transform
     sink: contract.Sink
     sink_kind: str
     mode: contract.OutputMode = "append"
     trigger: Trigger = field(default_factory=Default)
-    where: Where = NOWHERE
     description: str = ""
     on_change: OnChange = "refuse"
     renamed_from: tuple[str, ...] = ()
