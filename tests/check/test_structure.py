@@ -114,7 +114,7 @@ def test_a_cycle_is_told_as_a_way_round(tmp_path):
     ],
 )
 def test_a_schemas_columns_are_its_top_level_names(schema, columns):
-    assert columns_of(schema) == columns
+    assert tuple(columns_of(schema)) == columns
 
 
 def test_no_jvm_and_no_pyspark_is_needed(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.state_bounds import StateBound, joins, state_bounds, unremoved
+from headrace.check.state_bounds import POLICY, StateBound, joins, state_bounds, unremoved
 from headrace.check.triggers import async_progress
 from headrace.check.user_functions import chance, clock_and_order
 from headrace.errors import Finding
@@ -110,7 +110,7 @@ def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
 
 
 def _policy(frame: DataFrame) -> str:
-    return str(frame.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy", "min")).lower()
+    return str(frame.sparkSession.conf.get(POLICY, "min")).lower()
 
 
 def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
@@ -290,56 +290,32 @@ def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Fi
     """
     on = " and ".join(f"'{column}'" for column in aggregation.watermarks)
     kept = "no group ever ends" if query.mode == "append" else "the state of no group is ever cleaned"
+    severity: Severity = "warning"
     if query.mode == "complete":
-        if on:
-            yield _finding(
-                query,
-                "HR271",
-                what=f"runs in complete mode, which keeps every group, so the watermark on {on} cleans no state",
-                fix="use the mode update or append to let go of groups that the watermark has passed",
-                severity="note",
-            )
+        if not on:
+            return
+        what = f"runs in complete mode, which keeps every group, so the watermark on {on} cleans no state"
+        fix, severity = "use the mode update or append to let go of groups that the watermark has passed", "note"
     elif aggregation.bounded or not (aggregation.by or query.mode == "append"):
         return
     elif not on and aggregation.later:
-        yield _finding(
-            query,
-            "HR271",
-            what=f"puts a watermark on '{aggregation.later[-1]}' after its aggregation, which cannot use it: {kept}",
-            fix="put it on before: at the source's declaration, or by withWatermark in front of groupBy",
-            severity="warning",
-        )
+        what = f"puts a watermark on '{aggregation.later[-1]}' after its aggregation, which cannot use it: {kept}"
+        fix = "put it on before: at the source's declaration, or by withWatermark in front of groupBy"
     elif on and aggregation.times and not set(aggregation.times) & set(aggregation.watermarks):
         times = " and ".join(f"'{column}'" for column in aggregation.times)
-        yield _finding(
-            query,
-            "HR271",
-            what=f"groups by the time {times}, and its watermark is on {on}: {kept}",
-            fix=f"put the watermark on {times}, or group by {on} or a window of it",
-            severity="warning",
-        )
+        what = f"groups by the time {times}, and its watermark is on {on}: {kept}"
+        fix = f"put the watermark on {times}, or group by {on} or a window of it"
     elif on:
         by = f"groups by {', '.join(aggregation.by)}" if aggregation.by else "groups by nothing"
-        yield _finding(
-            query,
-            "HR271",
-            what=f"{by}, and neither by {on}, which has the watermark, nor by a window of it: {kept}",
-            fix=f"group by {on} or window({aggregation.watermarks[0]}, ...) as well"
-            + (", or use the mode update or complete" if query.mode == "append" else ""),
-            severity="note",
-        )
-    elif aggregation.by:
-        yield query.finding(
-            "HR240",
-            f"keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely",
-            bounding_fix((), aggregation.given),
-            severity="note",
-        )
-
-
-def _finding(query: Query, code: str, *, what: str, fix: str, severity: Severity) -> Finding:
-    worst: Severity = "error" if query.mode == "append" else severity
-    return query.finding(code, what, fix, severity=worst)
+        what = f"{by}, and neither by {on}, which has the watermark, nor by a window of it: {kept}"
+        fix = f"group by {on} or window({aggregation.watermarks[0]}, ...) as well"
+        fix, severity = fix + (", or use the mode update or complete" if query.mode == "append" else ""), "note"
+    else:
+        if aggregation.by:
+            what = f"keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely"
+            yield query.finding("HR240", what, bounding_fix((), aggregation.given), severity="note")
+        return
+    yield query.finding("HR271", what, fix, severity="error" if query.mode == "append" else severity)
 
 
 def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:

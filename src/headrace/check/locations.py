@@ -31,34 +31,12 @@ _FIX = "name a path that all machines see, such as hdfs:// or s3a://; or declare
 def storage(project: Project) -> Iterator[Finding]:
     """Storage beyond this machine that is of no known kind, that cannot be reached, or that two drivers could share."""
     where = project.target.at("storage")
-    if (wrong := path_fault(project.target.storage)) is not None:
+    if (wrong := _storage_fault(project.target.storage)) is not None:
         what = f"the storage {project.target.storage} {wrong[0]}"
         yield Finding(code="HR834", what=what, fix=wrong[1], where=where)
         return
-    scheme = scheme_of(project.target.storage)
-    if scheme is not None and scheme not in SCHEMES:
-        yield Finding(
-            code="HR834",
-            what=f"the storage {project.target.storage} is on {scheme}://, of which Headrace does not know that a file "
-            "there is whole and written once",
-            fix=f"name a path on {' or '.join(f'{each}://' for each in SCHEMES)}, or a local or mounted directory",
-            where=where,
-        )
-        return
-    named = next((each for each in SCHEMES if project.target.storage.lower().startswith(f"{each}:")), None)
-    if named is not None and (scheme is None or not is_known(project.target.storage)):
-        yield Finding(
-            code="HR834",
-            what=f"the storage {project.target.storage} names no {_AUTHORITIES[named]}, so that only Spark would know "
-            "where it lies",
-            fix=f"name it: {named}://{_AUTHORITIES[named].upper()}/path",
-            where=where,
-        )
-        return
-    if (
-        scheme == "s3a"
-        and project.target.spark.get(OBJECT_STORE_PREFIX + CONDITIONAL_CREATION, "true").lower() != "true"
-    ):
+    conditional = project.target.spark.get(OBJECT_STORE_PREFIX + CONDITIONAL_CREATION, "true").lower() == "true"
+    if scheme_of(project.target.storage) == "s3a" and not conditional:
         yield Finding(
             code="HR837",
             what=f"the storage {project.target.storage} cannot keep one driver from writing over another: "
@@ -73,6 +51,21 @@ def storage(project: Project) -> Iterator[Finding]:
             store.require_conditional(inside)
     except PlatformError as error:
         yield from (finding.but(where=where) for finding in error.findings)
+
+
+def _storage_fault(storage: str) -> tuple[str, str] | None:
+    """What is wrong with the text that names the storage, as a predicate, and what to do."""
+    if (wrong := path_fault(storage)) is not None:
+        return wrong
+    scheme = scheme_of(storage)
+    if scheme is not None and scheme not in SCHEMES:
+        what = f"is on {scheme}://, of which Headrace does not know that a file there is whole and written once"
+        return what, f"name a path on {' or '.join(f'{each}://' for each in SCHEMES)}, or a local or mounted directory"
+    named = next((each for each in SCHEMES if storage.lower().startswith(f"{each}:")), None)
+    if named is not None and (scheme is None or not is_known(storage)):
+        what = f"names no {_AUTHORITIES[named]}, so that only Spark would know where it lies"
+        return what, f"name it: {named}://{_AUTHORITIES[named].upper()}/path"
+    return None
 
 
 def remote_paths(project: Project) -> Iterator[Finding]:

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
-from headrace.check.late_rows import late_rows
-from headrace.check.locations import cluster, places, remote_paths, renames, storage
+from headrace.check.locations import cluster, is_same_place, places, remote_paths, renames, storage
 from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
@@ -22,7 +21,6 @@ from headrace.spark import ddl
 
 LONGEST_NAME = 120
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")
-_CONSTRAINT = re.compile(r"(PRIMARY|FOREIGN|CONSTRAINT)\b", re.IGNORECASE)
 
 
 def structure(project: Project) -> Iterator[Finding]:
@@ -60,7 +58,7 @@ def declared(
     for query in project.queries.values():
         yield from triggers(project, query)
     yield from _watermarks(project)
-    yield from late_rows(project)
+    yield from _late_rows(project)
     for _, finding in places(project):
         yield finding
 
@@ -290,20 +288,20 @@ def _finding(
 
 def _watermarks(project: Project) -> Iterator[Finding]:
     for name, source in project.sources.items():
-        schema = source.connector.declared_schema()
-        if source.watermark is None or schema is None:
+        columns = columns_of(source.connector.declared_schema() or "")
+        if source.watermark is None or not columns:
             continue
-        columns = columns_of(schema)
         column = source.watermark.column
-        of_type = _type_of(column, schema)
-        if of_type is not None and of_type not in ("timestamp", "timestamp_ntz"):
+        folded = {known.lower(): of_type for known, of_type in columns.items()}
+        of_type = folded.get(column.lower(), "timestamp")
+        if of_type not in ("timestamp", "timestamp_ntz"):
             yield Finding(
                 code="HR218",
                 what=f"the watermark of source '{name}' is on '{column}', which is no TIMESTAMP but {of_type}",
                 fix="name a column of the type TIMESTAMP, or make this one TIMESTAMP in the schema",
                 where=source.where,
             )
-        if columns and column.lower().split(".")[0] not in {known.lower() for known in columns}:
+        if column.lower().split(".")[0] not in folded:
             yield Finding(
                 code="HR214",
                 what=f"the watermark of source '{name}' is on '{column}', which is not a column of its schema",
@@ -312,41 +310,46 @@ def _watermarks(project: Project) -> Iterator[Finding]:
             )
 
 
-def _type_of(column: str, schema: str) -> str | None:
-    """The type of a top-level column of a schema, in Spark's words; None where it cannot be determined."""
+def columns_of(schema: str) -> dict[str, str]:
+    """The top-level columns of a DDL text, `a INT, b STRUCT<c: INT>`, each with Spark's word for its type.
+
+    Empty when it is no such list.
+    """
     try:
-        types = {field["name"].lower(): field["type"] for field in ddl.columns(schema)}
+        types = {str(field["name"]): field["type"] for field in ddl.columns(schema)}
     except ddl.SchemaError:
-        return None
-    found = types.get(column.lower())
-    return str(found["type"]) if isinstance(found, dict) else found
+        return {}
+    return {name: str(found["type"]) if isinstance(found, dict) else found for name, found in types.items()}
 
 
-def columns_of(schema: str) -> tuple[str, ...]:
-    """The top-level column names of a DDL text, `a INT, b STRUCT<c: INT>`; empty when it is no such list."""
-    if schema.lstrip().startswith("{"):
-        return ()
-    parts, depth, quoted, current = list[str](), 0, "", ""
-    for character in schema.strip():
-        if quoted:
-            quoted = "" if character == quoted else quoted
-        elif character in "`'\"":
-            quoted = character
-        else:
-            depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and not depth and not quoted:
-            parts.append(current)
-            current = ""
-        else:
-            current += character
-    names = []
-    for part in [*parts, current]:
-        match = re.match(r"\s*(?:`((?:[^`]|``)*)`|([^\s:`]+))[\s:]", part)
-        if match is None:
-            return ()
-        if not _CONSTRAINT.match(part.strip()):
-            names.append(match.group(2) or match.group(1).replace("``", "`"))
-    return tuple(names)
+def _late_rows(project: Project) -> Iterator[Finding]:
+    """Why late rows cannot be kept, each exactly once, where a query asks for it."""
+    for query in project.queries.values():
+        late = project.queries.get(query.late or "")
+        for why, fix in _late_faults(project, query, late) if late is not None else ():
+            what = f"late rows of query '{query.name}' cannot be kept: {why}"
+            yield Finding(code="HR268", what=what, fix=fix, where=query.where)
+
+
+def _late_faults(project: Project, query: Query, late: Query) -> Iterator[tuple[str, str]]:
+    facts, place = late.sink.facts, late.sink.identity()
+    if not (facts.durable and (facts.transactional or facts.idempotent)):
+        fix = "use a database, files, delta, iceberg, or kafka with delivery_guarantee: exactly-once"
+        yield f"a row may come twice into the sink {late.sink_kind}, or is not kept there", fix
+    # Where appends are not shared, two queries that write to one place are refused as such.
+    if facts.shares_appends and query.mode == "append" and is_same_place(place, query.sink.identity()):
+        yield "their sink writes to the place of the result", "give them a table, a directory or a topic of their own"
+    if not query.sink.facts.durable:
+        why = f"the query's own sink {query.sink_kind} keeps nothing, so that each start reads all rows again"
+        yield why, "use a sink that lasts, such as files or sqlite, or leave late out"
+    for source in project.sources_of(query):
+        connector = source.connector
+        if not (connector.facts.replayable and connector.readable_as_batch):
+            why = f"which rows are late is told by reading them again, and source '{source.name}' does not keep them"
+            yield why, "read from a source that keeps its rows, or leave late out"
+        if is_same_place(place, connector.identity()):
+            why = f"source '{source.name}' reads what their sink writes, so that they would come again"
+            yield why, "give them a table, a directory or a topic of their own"
 
 
 def _unused(project: Project) -> Iterator[Finding]:
