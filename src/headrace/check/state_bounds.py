@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
-from headrace.errors import Finding
+from headrace.errors import Finding, PlainData
 from headrace.model import Project, Query
 from headrace.model.project import PythonTransform, View
 from headrace.spark.plans.kept_state import KeptState
@@ -25,7 +26,8 @@ _TIMEOUTS = {
     "none": "until its function removes it; nothing else does",
 }
 _UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"), (1, "millisecond"))
-OUTER = {"left outer": ("left",), "right outer": ("right",), "full outer": ("left", "right")}
+# Which sides of an outer join give rows without a match.
+_OUTER = {"left outer": (0,), "right outer": (1,), "full outer": (0, 1)}
 _BOUND = (
     "give both sources a watermark and bound the one time by the other in the join condition, by intervals of days or "
     "less: b.time BETWEEN a.time AND a.time + INTERVAL 1 HOUR"
@@ -33,22 +35,23 @@ _BOUND = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateBound:
+class StateBound(PlainData):
     """What one operator keeps, and for how long; times are in milliseconds of event time.
 
     by: its keys. bounded: something other than the user's own function lets it go.
-    kept: for each of its parts, how long a row or a group of it is kept; None: indefinitely, or by what only the
+    kept_ms: for each of its parts, how long a row or a group of it is kept; None: indefinitely, or by what only the
         function knows. until: the same in words.
-    later: by how much what it gives comes later than the rows that it is made of, at the earliest; None: by nothing,
+    later_ms: by how much what it gives comes later than the rows that it is made of, at the earliest; None: by nothing,
         or it cannot be determined. appears: the same in words; empty where rows come out at once.
     """
 
+    derived: ClassVar[tuple[str, ...]] = ("sentence",)
     operator: str
     by: tuple[str, ...] = ()
     bounded: bool
-    kept: Mapping[str, int | None]
+    kept_ms: Mapping[str, int | None]
     until: str
-    later: int | None = None
+    later_ms: int | None = None
     appears: str = ""
 
     @property
@@ -56,18 +59,6 @@ class StateBound:
         """The bound in one line."""
         of = f" by {', '.join(self.by)}" if self.by else ""
         return f"{self.operator}{of}: kept {self.until}" + (f"; {self.appears}" if self.appears else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        """The bound as plain data, for `--json`."""
-        found = asdict(self)
-        return {
-            **{name: found[name] for name in ("operator", "by", "bounded")},
-            "kept_ms": dict(self.kept),
-            "until": self.until,
-            "later_ms": self.later,
-            "appears": self.appears,
-            "sentence": self.sentence,
-        }
 
 
 def state_bounds(
@@ -94,48 +85,38 @@ def unremoved(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
 
 
 def _bound(query: Query, state: KeptState, joins: Sequence[StreamJoin], policy: str) -> StateBound:
+    bound = partial(StateBound, operator=state.kind, by=state.by)
     if state.kind == "join":
         join = joins[state.join] if state.join is not None and state.join < len(joins) else None
-        return _of_join(state, join, policy)
+        return _of_join(bound, join, policy)
     if state.kind == "arbitrary state":
-        bounded = state.timeout != "none"
-        return StateBound(
-            operator=state.kind, by=state.by, bounded=bounded, kept={"key": None}, until=_TIMEOUTS[state.timeout]
-        )
+        return bound(bounded=state.timeout != "none", kept_ms={"key": None}, until=_TIMEOUTS[state.timeout])
     if state.kind == "deduplication within the watermark":
         delay = state.delay or 0
         until = f"until the watermark is {length(delay)} past the first row: {length(2 * delay)} (twice the delay)"
-        return StateBound(operator=state.kind, by=state.by, bounded=True, kept={"key": 2 * delay}, until=until)
+        return bound(bounded=True, kept_ms={"key": 2 * delay}, until=until)
     if state.kind == "deduplication":
         until = f"until the watermark is past its time: {_sum(state)}" if state.delay is not None else "indefinitely"
-        return StateBound(
-            operator=state.kind,
-            by=state.by,
-            bounded=state.delay is not None,
-            kept={"key": state.delay},
-            until=until,
-        )
-    return _of_groups(query, state)
+        return bound(bounded=state.delay is not None, kept_ms={"key": state.delay}, until=until)
+    return _of_groups(bound, query, state)
 
 
-def _of_groups(query: Query, state: KeptState) -> StateBound:
+def _of_groups(bound: Callable[..., StateBound], query: Query, state: KeptState) -> StateBound:
     part = "session" if state.kind == "session windows" else "group"
     if not state.by:
-        return StateBound(operator=state.kind, bounded=True, kept={part: None}, until="indefinitely, as one row")
+        return bound(bounded=True, kept_ms={part: None}, until="indefinitely, as one row")
     if query.mode == "complete" or state.delay is None:
         until = "indefinitely, as complete mode keeps every group" if query.mode == "complete" else "indefinitely"
-        return StateBound(operator=state.kind, by=state.by, bounded=False, kept={part: None}, until=until)
+        return bound(bounded=False, kept_ms={part: None}, until=until)
     ends = {"session": "its end", "group": "its window's end" if state.window is not None else "its time"}[part]
     kept = None if part == "session" and state.window is None else (state.window or 0) + state.delay
     later = state.delay if query.mode == "append" else None
     whose = "a session's row" if part == "session" else "a window's row" if state.window is not None else "a row"
-    return StateBound(
-        operator=state.kind,
-        by=state.by,
+    return bound(
         bounded=True,
-        kept={part: kept},
+        kept_ms={part: kept},
         until=f"until the watermark is past {ends}: {_sum(state)}",
-        later=later,
+        later_ms=later,
         appears=f"{whose} comes {length(later)} after {ends} at the earliest, in event time" if later else "",
     )
 
@@ -149,35 +130,31 @@ def _sum(state: KeptState) -> str:
     return f"{length(state.window)} (window) + {delay}" if state.window is not None else delay
 
 
-def _of_join(state: KeptState, join: StreamJoin | None, policy: str) -> StateBound:
+def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: str) -> StateBound:
     if join is None:
-        until = "by the watermark, for a time that cannot be determined"
-        return StateBound(operator="join", by=state.by, bounded=True, kept={}, until=until)
-    told = [(side_name(side), kept_ms(side, other)) for side, other in join_sides(join)]
+        return bound(bounded=True, kept_ms={}, until="by the watermark, for a time that cannot be determined")
+    told = [(_side_name(side), kept_ms(side, other)) for side, other in _join_sides(join)]
     after = " after its window's end" if join.windows else ""
     parts = [f"{name} {'indefinitely' if kept is None else length(kept) + after}" for name, kept in told]
-    exact = join.left.direct and join.right.direct
-    later = [ms for ms in (_without_match_ms(join, which, policy) for which in OUTER.get(join.kind, ())) if ms]
-    until = ", ".join(parts) + ("" if exact else ", and longer by what the operators before it hold rows back")
-    rows = " or ".join(side_name(join.left if which == "left" else join.right) for which in OUTER.get(join.kind, ()))
-    return StateBound(
-        operator="join",
-        by=state.by,
+    later = [ms for side, other in _outer_sides(join) if (ms := _pace_ms(join, side, other, policy))]
+    until = ", ".join(parts)
+    until += "" if _direct(join) else ", and longer by what the operators before it hold rows back"
+    rows = _all([side for side, _ in _outer_sides(join)], " or ")
+    return bound(
         bounded=all(kept is not None for _, kept in told),
-        kept={name.strip("'"): kept for name, kept in told},
+        kept_ms={name.strip("'"): kept for name, kept in told},
         until=until,
-        later=max(later, default=None),
+        later_ms=max(later, default=None),
         appears=f"a row of {rows} without a match comes {length(max(later))} after its time at the earliest"
         if later
         else "",
     )
 
 
-def _without_match_ms(join: StreamJoin, which: str, policy: str) -> int | None:
-    """How long after its time a row without a match comes out, if both inputs keep pace."""
-    side, other = (join.left, join.right) if which == "left" else (join.right, join.left)
+def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> int | None:
+    """For how long a row of `side` is kept if both inputs keep pace; None: indefinitely."""
     delays = [each.delay for each in (join.left, join.right) if each.delay is not None]
-    if kept_ms(side, other) is None or side.behind is None or not delays:
+    if side.behind is None or kept_ms(side, other) is None:
         return None
     return max(0, (min(delays) if policy == "max" else max(delays)) + side.behind)
 
@@ -207,13 +184,18 @@ def length(ms: int) -> str:
     return f"{ms // size} {unit}{'' if ms // size == 1 else 's'}"
 
 
-def join_sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
+def _join_sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
     """Each side of a join with the other one."""
     return (join.left, join.right), (join.right, join.left)
 
 
+def _outer_sides(join: StreamJoin) -> list[tuple[JoinSide, JoinSide]]:
+    """The sides of which rows without a match come out, each with the other one."""
+    return [_join_sides(join)[at] for at in _OUTER.get(join.kind, ())]
+
+
 def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
-    kept = [side for side, other in join_sides(join) if kept_ms(side, other) is None]
+    kept = [side for side, other in _join_sides(join) if kept_ms(side, other) is None]
     bare = [side for side in (join.left, join.right) if side.delay is None]
     fix = _BOUND
     reason = f"{_all(bare)} {'has' if len(bare) == 1 else 'have'} no watermark"
@@ -231,50 +213,46 @@ def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
 
     An outer or semi join gives wrong rows then; an inner one misses matches of rows that are late by no watermark.
     """
-    harm = "misses its match"
-    if join.kind in OUTER:
-        harm += ", and a row that had one comes out with NULLs"
-    for side, other in join_sides(join):
+    harm = "misses its match" + (", and a row that had one comes out with NULLs" if join.kind in _OUTER else "")
+    for side, other in _join_sides(join):
         if side.placed:
             continue
         if join.by_key:
             what = (
-                f"joins {side_name(side)} and {side_name(other)} on a column that has a watermark in "
-                f"{side_name(other)} alone: a row of {side_name(side)} that comes behind it {harm}"
+                f"joins {_side_name(side)} and {_side_name(other)} on a column that has a watermark in "
+                f"{_side_name(other)} alone: a row of {_side_name(side)} that comes behind it {harm}"
             )
-            fix = f"give {side_name(side)} a watermark on the column that the join compares with that one"
+            fix = f"give {_side_name(side)} a watermark on the column that the join compares with that one"
         else:
             what = (
-                f"lets go of rows of {side_name(side)} by the column that has the watermark, and the join condition "
+                f"lets go of rows of {_side_name(side)} by the column that has the watermark, and the join condition "
                 f"bounds another one: a row that goes too early {harm}"
             )
-            fix = f"bound the column of {side_name(side)} that has the watermark, or give the watermark to the other"
+            fix = f"bound the column of {_side_name(side)} that has the watermark, or give the watermark to the other"
         yield query.finding("HR296", what, fix, severity="warning" if join.kind == "inner" else "error")
 
 
 def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
     if not _direct(join):
-        if any(kept_ms(*pair) is not None for pair in join_sides(join)):
-            yield _note(
-                query,
-                f"lets go of the rows that it joins of {side_name(join.left)} and {side_name(join.right)} by the "
+        if any(kept_ms(*pair) is not None for pair in _join_sides(join)):
+            yield query.finding(
+                "HR275",
+                f"lets go of the rows that it joins of {_side_name(join.left)} and {_side_name(join.right)} by the "
                 "watermark; how long that takes cannot be determined, because an operator before the join holds rows "
                 "back",
             )
         return
     parts = []
-    delays = [side.delay for side in (join.left, join.right) if side.delay is not None]
-    for side, other in join_sides(join):
-        kept = kept_ms(side, other)
-        if kept is None or side.behind is None:
+    for side, other in _join_sides(join):
+        kept, pace = kept_ms(side, other), _pace_ms(join, side, other, policy)
+        if kept is None or pace is None:
             continue
-        pace = max(0, (min(delays) if policy == "max" else max(delays)) + side.behind)
         extra = f" ({length(pace)} while both inputs keep pace)" if pace != kept else ""
         after = " after its window's end" if join.windows else ""
-        parts.append(f"of {side_name(side)} {length(kept)}{after}{extra}")
+        parts.append(f"of {_side_name(side)} {length(kept)}{after}{extra}")
     if parts:
-        yield _note(
-            query,
+        yield query.finding(
+            "HR275",
             f"keeps each row {' and '.join(parts)} to join it, in event time of the other input; Spark lets go by one "
             "watermark, that of the input which is furthest "
             + ("ahead, so rows of the other may miss their match" if policy == "max" else "back"),
@@ -283,25 +261,23 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
 
 def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
     """When the rows of an outer join come out that found no match: as soon as Spark lets go of them."""
-    for which in OUTER.get(join.kind, ()):
-        side = join.left if which == "left" else join.right
-        other = join.right if which == "left" else join.left
-        if kept_ms(side, other) is None or side.behind is None:
+    for side, other in _outer_sides(join):
+        if side.behind is None or kept_ms(side, other) is None:
             yield query.finding(
                 "HR276",
-                f"never gives the rows of {side_name(side)} that have no match, because it keeps them indefinitely",
+                f"never gives the rows of {_side_name(side)} that have no match, because it keeps them indefinitely",
                 _BOUND,
                 severity="warning",
             )
         elif _direct(join):
             past = [
-                f"{side_name(each)} is {length(max(0, each.delay + side.behind))}"
+                f"{_side_name(each)} is {length(max(0, each.delay + side.behind))}"
                 for each in (join.left, join.right)
                 if each.delay is not None
             ]
             yield query.finding(
                 "HR276",
-                f"gives a row of {side_name(side)} that has no match when "
+                f"gives a row of {_side_name(side)} that has no match when "
                 f"{(' or ' if policy == 'max' else ' and ').join(past)} past "
                 + ("its window's end" if join.windows else "its time"),
                 "to get these rows earlier, shorten delays and ranges; an input without new events holds them back",
@@ -312,17 +288,13 @@ def _direct(join: StreamJoin) -> bool:
     return join.left.direct and join.right.direct
 
 
-def side_name(side: JoinSide) -> str:
+def _side_name(side: JoinSide) -> str:
     """The sources of a side, in words."""
     return ", ".join(f"'{name}'" for name in side.sources) or "one side"
 
 
 def _all(sides: Sequence[JoinSide], between: str = " and ") -> str:
-    return between.join(map(side_name, sides))
-
-
-def _note(query: Query, what: str) -> Finding:
-    return query.finding("HR275", what)
+    return between.join(map(_side_name, sides))
 
 
 # `window(time, '1 hour')`, also with a slide; a session window has no end that is known before.
