@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,14 +16,14 @@ from headrace.contract import Sink, object_options, path_options, without_values
 from headrace.declare import declarations
 from headrace.declare.declarations import (
     DECLARED,
+    Declared,
     DeclaredCounter,
     DeclaredQuery,
+    DeclaredSettings,
     DeclaredSink,
     DeclaredSource,
     DeclaredTable,
     DeclaredTransform,
-    DeclaredView,
-    QuerySettings,
 )
 from headrace.declare.decorators import parse_trigger
 from headrace.declare.option_values import OptionValueError, read_option
@@ -56,49 +56,71 @@ class Assembly:
     variables: Variables
     modules: Sequence[ModuleType] = ()
     findings: list[Finding] = field(default_factory=list)
+    sources: dict[str, model.NamedSource] = field(default_factory=dict)
+    tables: dict[str, model.Table] = field(default_factory=dict)
+    views: dict[str, model.View] = field(default_factory=dict)
+    counters: dict[str, model.Counter] = field(default_factory=dict)
     late: dict[str, tuple[DeclaredSink, Sink]] = field(default_factory=dict)
 
-    def source(self, name: str, declared: DeclaredSource) -> model.NamedSource | None:
-        """The source, or None when its connector has faults."""
-        connector = self._connector("source", declared)
-        if connector is None:
-            return None
-        return model.NamedSource(
-            name=name,
-            kind=declared.kind,
-            connector=connector,
-            watermark=declared.watermark,
-            where=declared.where,
-            renamed_from=declared.renamed_from,
-            lines=declared.lines,
-        )
+    def take(self, name: str, declared: Declared) -> None:
+        """Build what is declared under a name, but for queries; without it where its connector has faults."""
+        where = declared.where
+        if isinstance(declared, DeclaredSource):
+            connector = self._connector("source", declared)
+            if connector is not None:
+                self.sources[name] = model.NamedSource(
+                    name=name,
+                    kind=declared.kind,
+                    connector=connector,
+                    watermark=declared.watermark,
+                    where=where,
+                    renamed_from=declared.renamed_from,
+                    lines=declared.lines,
+                )
+        elif isinstance(declared, DeclaredTable):
+            rows, refresh, broadcast = transform(declared), declared.refresh, declared.broadcast
+            self.tables[name] = model.Table(
+                name=name, transform=rows, refresh=refresh, where=where, broadcast=broadcast
+            )
+        elif isinstance(declared, DeclaredCounter):
+            self.counters[name] = model.Counter(name=name, zero=declared.zero, param=declared.param, where=where)
+        else:
+            self.views[name] = model.View(name=name, transform=transform(declared), where=where)
 
-    def query(
-        self, name: str, declared: QuerySettings, rows: model.Transform | None, *, where: Where, description: str
-    ) -> model.Query | None:
+    def query(self, declared: DeclaredSettings, rows: model.Transform | None) -> model.Query | None:
         """The query whose result `rows` computes, or None when that or its sink has faults."""
         sink = self._connector("sink", declared.sink) if declared.sink else None
         late = self._connector("sink", declared.late) if declared.late else None
         if declared.late is not None and late is not None:
-            self.late[name] = declared.late, late
+            self.late[declared.name] = declared.late, late
         if declared.sink is None or sink is None or rows is None:
             return None
+        settings = {each.name: getattr(declared, each.name) for each in fields(model.QuerySettings)}
         return model.Query(
-            name=name,
+            **settings,
             transform=rows,
             sink=sink,
             sink_kind=declared.sink.kind,
-            mode=declared.mode,
-            trigger=declared.trigger,
-            where=where,
-            description=description,
-            on_change=declared.on_change,
-            renamed_from=declared.renamed_from,
-            restart=declared.restart,
-            state_budget_bytes=declared.state_budget_bytes,
-            late=None if late is None else late_names(name)[0],
+            late=None if late is None else late_names(declared.name)[0],
             sink_where=declared.sink.where,
             sink_lines=declared.sink.lines,
+        )
+
+    def project(
+        self, name: str, queries: Mapping[str, model.Query], target: model.Target | None = None
+    ) -> model.Project:
+        """The project of these queries and of what was taken."""
+        return model.Project(
+            name=name,
+            root=self.root,
+            target=target or model.Target(),
+            sources=self.sources,
+            tables=self.tables,
+            views=self.views,
+            counters=self.counters,
+            queries=queries,
+            secrets=dict(self.variables.secrets),
+            modules=tuple(self.modules),
         )
 
     def with_late_queries(self, project: model.Project) -> model.Project:
@@ -289,21 +311,6 @@ def transform(declared: DeclaredTransform[..., Any]) -> model.PythonTransform:
     )
 
 
-def table(name: str, declared: DeclaredTable[..., Any]) -> model.Table:
-    """The table that a decorated function declares."""
-    return model.Table(
-        name=name,
-        transform=transform(declared),
-        refresh=declared.refresh,
-        where=declared.where,
-        broadcast=declared.broadcast,
-    )
-
-
-def counter(name: str, declared: DeclaredCounter) -> model.Counter:
-    return model.Counter(name=name, zero=declared.zero, param=declared.param, where=declared.where)
-
-
 def project_of(
     declared: DeclaredQuery[..., Any], *, root: Path | str | None = None, environ: Mapping[str, str] | None = None
 ) -> model.Project:
@@ -314,39 +321,21 @@ def project_of(
     """
     home = Path(root or Path.cwd()).resolve()
     assembly = Assembly(root=home, variables=Variables.of(home, environ))
-    found: dict[str, dict[str, Any]] = {"sources": {}, "tables": {}, "views": {}, "counters": {}}
     waiting: list[tuple[str, DeclaredTransform[..., Any]]] = [(name, declared) for name in declared.inputs]
     seen: set[str] = set()
     while waiting:
         name, asking = waiting.pop(0)
         thing = asking.in_sight(name)
-        if name in seen or not isinstance(thing, DECLARED):
+        if name in seen or not isinstance(thing, DECLARED) or isinstance(thing, DeclaredQuery):
             continue
         seen.add(name)
-        if isinstance(thing, DeclaredSource):
-            found["sources"][name] = assembly.source(name, thing)
-        elif isinstance(thing, DeclaredTable):
-            found["tables"][name] = table(name, thing)
-        elif isinstance(thing, DeclaredCounter):
-            found["counters"][name] = counter(name, thing)
-        elif isinstance(thing, DeclaredView):
-            found["views"][name] = model.View(name=name, transform=transform(thing), where=thing.where)
-        if isinstance(thing, (DeclaredTable, DeclaredView)):
+        assembly.take(name, thing)
+        if isinstance(thing, DeclaredTransform):
             waiting.extend((wanted, thing) for wanted in thing.inputs)
-    where, description = declared.where, declared.description
-    query = assembly.query(declared.name, declared, transform(declared), where=where, description=description)
+    query = assembly.query(declared, transform(declared))
     if query is None or assembly.findings:
         raise ProjectError.of_all(assembly.findings)
-    return model.Project(
-        name=declared.name,
-        root=home,
-        sources=found["sources"],
-        tables=found["tables"],
-        views=found["views"],
-        counters=found["counters"],
-        queries={query.name: query},
-        secrets=dict(assembly.variables.secrets),
-    )
+    return assembly.project(declared.name, {query.name: query})
 
 
 def set_starter(start: Callable[..., StreamingQuery]) -> None:

@@ -3,92 +3,73 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import registry
 from headrace.declare.assembly import unknown_connector, unknown_options
 from headrace.declare.declarations import DeclaredSink, DeclaredSource, former_names
-from headrace.declare.faults import is_collecting, of_frame, report
-from headrace.errors import Finding, Where
+from headrace.declare.faults import fault, is_collecting, name_given, of_frame, report
+from headrace.errors import Where
 from headrace.model import Duration, Watermark
 
 if TYPE_CHECKING:
     from headrace.declare import signatures
 
 
-class _Sources:
-    """Declares sources: `source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
+class _Connectors:
+    """Declares sources or sinks: each attribute is `declare` for the connector of that name."""
+
+    def __init__(self, what: registry.ConnectorKind, declare: Callable[..., Any]) -> None:
+        self._what, self._declare = what, declare
 
     def __getattr__(self, kind: str) -> Any:
-        _refuse_private(kind)
-
-        def declare(
-            *arguments: Any,
-            watermark: tuple[str, str] | None = None,
-            name: str | None = None,
-            renamed_from: str | Sequence[str] = (),
-            **options: Any,
-        ) -> DeclaredSource:
-            frame = sys._getframe(1)
-            where = of_frame(frame)
-            if name is not None and not isinstance(name, str):
-                report(
-                    Finding(code="HR117", what=f"the name {name!r} is no text", fix="write it in quotes", where=where)
-                )
-                name = str(name)
-            _judge("source", kind, options, where)
-            return DeclaredSource(
-                kind=kind,
-                arguments=arguments,
-                options=options,
-                watermark=_watermark(watermark, where),
-                name=name,
-                renamed_from=former_names(renamed_from, f"the source '{kind}'", where),
-                where=where,
-            )
-
-        return declare
+        if kind.startswith("_"):
+            raise AttributeError(kind)
+        return partial(self._declare, kind)
 
     def __dir__(self) -> list[str]:
-        return list(registry.known("source"))
+        return list(registry.known(self._what))
 
 
-class _Sinks:
-    """Declares sinks: `sink.sqlite("out.db", table="counts", key=["action"])`."""
+def _declare_source(
+    kind: str,
+    /,
+    *arguments: Any,
+    watermark: tuple[str, str] | None = None,
+    name: str | None = None,
+    renamed_from: str | Sequence[str] = (),
+    **options: Any,
+) -> DeclaredSource:
+    """`source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
+    where = of_frame(sys._getframe(1))
+    name = name_given(name, where)
+    _judge("source", kind, options, where)
+    return DeclaredSource(
+        kind=kind,
+        arguments=arguments,
+        options=options,
+        watermark=_watermark(watermark, where),
+        name=name,
+        renamed_from=former_names(renamed_from, f"the source '{kind}'", where),
+        where=where,
+    )
 
-    def __getattr__(self, kind: str) -> Any:
-        _refuse_private(kind)
 
-        def declare(*arguments: Any, **options: Any) -> DeclaredSink:
-            frame: FrameType = sys._getframe(1)
-            where = of_frame(frame)
-            _judge("sink", kind, options, where)
-            return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
-
-        return declare
-
-    def __dir__(self) -> list[str]:
-        return list(registry.known("sink"))
+def _declare_sink(kind: str, /, *arguments: Any, **options: Any) -> DeclaredSink:
+    """`sink.sqlite("out.db", table="counts", key=["action"])`."""
+    where = of_frame(sys._getframe(1))
+    _judge("sink", kind, options, where)
+    return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
 
 
 # What each connector takes is known at run time from its fields; type checkers and editors read it in a stub.
-source = cast("signatures.Sources", _Sources())
-sink = cast("signatures.Sinks", _Sinks())
+source = cast("signatures.Sources", _Connectors("source", _declare_source))
+sink = cast("signatures.Sinks", _Connectors("sink", _declare_sink))
 
 
-def _refuse_private(kind: str) -> None:
-    if kind.startswith("_"):
-        raise AttributeError(kind)
-
-
-def _judge(
-    what: registry.ConnectorKind,
-    kind: str,
-    options: Mapping[str, Any],
-    where: Where,
-) -> None:
+def _judge(what: registry.ConnectorKind, kind: str, options: Mapping[str, Any], where: Where) -> None:
     """Refuse misspelt names at once in a script or notebook; while a project is loaded, all is judged together."""
     if is_collecting():
         return
@@ -103,11 +84,11 @@ def _watermark(given: Any, where: Where) -> Watermark | None:
         return given
     fix = 'write watermark=("time", "2 hours"): the event-time column and the delay'
     if not (isinstance(given, (tuple, list)) and len(given) == 2 and all(isinstance(part, str) for part in given)):
-        report(Finding(code="HR104", what="a watermark is a pair of texts", fix=fix, where=where))
+        fault("HR104", "a watermark is a pair of texts", fix, where)
         return None
     column, delay = given
     try:
         return Watermark(column=column, delay=Duration.parse(delay))
     except ValueError as error:
-        report(Finding(code="HR104", what=f"the watermark's delay: {error}", fix=fix, where=where))
+        fault("HR104", f"the watermark's delay: {error}", fix, where)
         return None

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
 
-from headrace.contract import OutputMode
-from headrace.declare.faults import is_collecting, report
-from headrace.errors import NOWHERE, Finding, HeadraceError, Where
-from headrace.model import Default, Duration, Trigger, Watermark
-from headrace.model.project import OnChange
-from headrace.model.trigger import Restart
+from headrace.declare.faults import fault, is_collecting
+from headrace.errors import NOWHERE, HeadraceError, Where, nearest
+from headrace.model import Duration, Trigger, Watermark
+from headrace.model.project import QuerySettings
+from headrace.model.trigger import EXAMPLE, Restart, restart_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+Word = TypeVar("Word", bound=str)
+Fault: TypeAlias = Callable[[str, str, str, Where], None]  # code, what, fix and where
 Starter: TypeAlias = Callable[..., "StreamingQuery"]
 starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
 
@@ -58,6 +59,7 @@ class DeclaredTransform(Generic[P, R]):
     """A function that was decorated; calling it calls the function, unchanged, and its signature is the function's.
 
     inputs: the parameter names, but for `spark`, which asks for the session itself.
+    description: the first paragraph of the function's docstring, on one line.
     scope: declared things that the surrounding function had in sight, if it was not declared in a module.
     """
 
@@ -66,6 +68,7 @@ class DeclaredTransform(Generic[P, R]):
     inputs: tuple[str, ...] = ()
     wants_spark: bool = False
     where: Where = NOWHERE
+    description: str = ""
     scope: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,12 +82,6 @@ class DeclaredTransform(Generic[P, R]):
     @property
     def __name__(self) -> str:
         return self.name
-
-    @property
-    def description(self) -> str:
-        """The first paragraph of the function's docstring, on one line."""
-        text = getattr(self.function, "__doc__", None) or ""
-        return " ".join(text.strip().split("\n\n")[0].split())
 
     def in_sight(self, name: str) -> Any:
         """What `name` means where the function was written, or None."""
@@ -124,7 +121,7 @@ class DeclaredCounter:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class QuerySettings:
+class DeclaredSettings(QuerySettings):
     """What is declared of a query beside its rows; without a sink only where a fault has been reported.
 
     late: the sink of the rows that it drops as late.
@@ -132,16 +129,10 @@ class QuerySettings:
 
     sink: DeclaredSink | None = None
     late: DeclaredSink | None = None
-    mode: OutputMode = "append"
-    trigger: Trigger = field(default_factory=Default)
-    on_change: OnChange = "refuse"
-    renamed_from: tuple[str, ...] = ()
-    restart: Restart | None = None
-    state_budget_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeclaredQuery(QuerySettings, DeclaredTransform[P, R]):
+class DeclaredQuery(DeclaredSettings, DeclaredTransform[P, R]):
     """A query as declared."""
 
     def start(
@@ -160,7 +151,7 @@ class DeclaredQuery(QuerySettings, DeclaredTransform[P, R]):
         if is_collecting():
             what = f"query '{self.name}' is started by the file that declares it, while the project is loaded"
             fix = "put the start under: if __name__ == '__main__':"
-            report(Finding(code="HR121", what=what, fix=fix, where=self.where))
+            fault("HR121", what, fix, self.where)
             return None  # type: ignore[return-value]  # The project is not loaded, and nothing uses it.
         if not starters:
             raise HeadraceError(code="HR122", what="nothing is there to start queries", fix="import headrace")
@@ -179,5 +170,20 @@ def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
     if all(isinstance(name, str) and name.strip() for name in names):
         return names
     what = f"{whose}: renamed_from {given!r} is neither a name nor a list of names"
-    report(Finding(code="HR113", what=what, fix='write renamed_from="its_old_name"', where=where))
+    fault("HR113", what, 'write renamed_from="its_old_name"', where)
     return ()
+
+
+def chosen(given: Any, known: tuple[Word, ...], says: str, where: Where, fault: Fault) -> Word:
+    """The word of `known` that is given; the first of them for another, which is a fault that `says` begins."""
+    if given not in known:
+        fault("HR104", f"{says} '{given}'", nearest(str(given), known), where)
+    return given if given in known else known[0]
+
+
+def restart_policy(given: Any, whose: str, where: Where, fault: Fault) -> Restart:
+    """The policy that a mapping or a word declares; what is wrong with it is a fault."""
+    policy, faults = restart_of(given)
+    for wrong in faults:
+        fault("HR104", f"{whose}: {wrong}", f"write for example {EXAMPLE}", where)
+    return policy

@@ -16,13 +16,14 @@ from headrace.declare.declarations import (
     DeclaredSink,
     DeclaredTable,
     DeclaredView,
+    chosen,
     former_names,
+    restart_policy,
 )
-from headrace.declare.faults import of_frame, of_function, report
-from headrace.errors import Finding, Where, nearest
+from headrace.declare.faults import fault, name_given, of_frame, of_function
+from headrace.errors import Where, nearest
 from headrace.model import TRIGGERS, AvailableNow, Continuous, Default, Duration, Every, Once, RealTime, Trigger
 from headrace.model.project import ON_CHANGE, OnChange
-from headrace.model.trigger import EXAMPLE, Restart, restart_of
 from headrace.units import parse_size
 
 if TYPE_CHECKING:
@@ -97,34 +98,29 @@ def _query(
     """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
-        report(_by_position("sink", "@hr.query(sink=hr.sink.console())", frame))
+        what = "the sink is given by position, where a decorator has the function"
+        fault("HR117", what, "write @hr.query(sink=hr.sink.console())", of_frame(frame))
         sink, function = function, None
 
     def declare(body: Body) -> DeclaredQuery[..., Any]:
         common = _common(body, name, frame)
         where, whose = common["where"], f"query '{common['name']}'"
         if not isinstance(sink, DeclaredSink):
-            fault = "has no sink" if sink is None else "has a sink that is none of the declared kinds"
+            lacks = "has no sink" if sink is None else "has a sink that is none of the declared kinds"
             fix = "write @hr.query(sink=hr.sink.console()), or another sink's name for console"
-            report(Finding(code="HR112", what=f"{whose} {fault}", fix=fix, where=where))
+            fault("HR112", f"{whose} {lacks}", fix, where)
         if late is not None and not isinstance(late, DeclaredSink):
             fix = 'write for example late=hr.sink.sqlite("late.db", table="late_rows")'
-            report(Finding(code="HR112", what=f"{whose}, late, is no sink", fix=fix, where=where))
-        if mode not in OUTPUT_MODES:
-            what = f"{whose} has no output mode '{mode}'"
-            report(Finding(code="HR104", what=what, fix=nearest(str(mode), OUTPUT_MODES), where=where))
-        if on_change not in ON_CHANGE:
-            what = f"{whose} has no on_change '{on_change}'"
-            report(Finding(code="HR104", what=what, fix=nearest(str(on_change), ON_CHANGE), where=where))
+            fault("HR112", f"{whose}, late, is no sink", fix, where)
         return DeclaredQuery(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
             late=late if isinstance(late, DeclaredSink) else None,
-            mode=mode if mode in OUTPUT_MODES else "append",
+            mode=chosen(mode, OUTPUT_MODES, f"{whose} has no output mode", where, fault),
+            on_change=chosen(on_change, ON_CHANGE, f"{whose} has no on_change", where, fault),
             trigger=_read(trigger, _trigger, whose, _TRIGGER, where) or Default(),
-            on_change="forward" if on_change == "forward" else "refuse",
             renamed_from=former_names(renamed_from, whose, where),
-            restart=_restart(restart, whose, where),
+            restart=None if restart is None else restart_policy(restart, whose, where, fault),
             state_budget_bytes=_read(
                 state_budget,
                 lambda size: parse_size(str(size)),
@@ -141,25 +137,18 @@ def _no_function() -> None:
     """What stands for something that was decorated and is no function; its fault has been reported."""
 
 
-def _by_position(option: str, example: str, frame: FrameType) -> Finding:
-    what = f"the {option} is given by position, where a decorator has the function"
-    return Finding(code="HR117", what=what, fix=f"write {example}", where=of_frame(frame))
-
-
 def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     """What every decorated function has; its parameters are judged here."""
     where = of_function(body, of_frame(frame))
     called = str(name or getattr(body, "__name__", type(body).__name__))
-    if name is not None and not isinstance(name, str):
-        what = f"the name {name!r} is no text"
-        report(Finding(code="HR117", what=what, fix=f"write name='{called}', or a better one", where=where))
+    name_given(name, where, f"write name='{called}', or a better one")
     if inspect.isclass(body) or not callable(body):
         what = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
-        report(Finding(code="HR117", what=what, fix="decorate a function of its inputs: def", where=where))
+        fault("HR117", what, "decorate a function of its inputs: def", where)
         body = _no_function
     if wrong := _not_plain(body):
         fix = "write def in place of async def" if wrong.startswith("an async") else "return the DataFrame"
-        report(Finding(code="HR117", what=f"'{called}' is {wrong}", fix=fix, where=where))
+        fault("HR117", f"'{called}' is {wrong}", fix, where)
     inputs = tuple(_parameters(body, called, where))
     in_module = frame.f_locals is frame.f_globals
     return {
@@ -168,6 +157,7 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
         "inputs": tuple(parameter for parameter in inputs if parameter != "spark"),
         "wants_spark": "spark" in inputs,
         "where": where,
+        "description": " ".join((getattr(body, "__doc__", None) or "").strip().split("\n\n")[0].split()),
         "scope": {} if in_module else _declared(frame.f_locals),
     }
 
@@ -187,28 +177,19 @@ def _parameters(body: Body, called: str, where: Where) -> list[str]:
     names: list[str] = []
     for parameter in inspect.signature(body).parameters.values():
         star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
-        fault = ""
+        wrong = ""
         if star:
-            fault = f"'{star}{parameter.name}' names no input"
+            wrong = f"'{star}{parameter.name}' names no input"
         elif parameter.default is not parameter.empty:
-            fault = f"the parameter '{parameter.name}' has a default, so it names no input"
+            wrong = f"the parameter '{parameter.name}' has a default, so it names no input"
         elif parameter.kind is parameter.POSITIONAL_ONLY:
-            fault = f"the parameter '{parameter.name}' is positional only, but inputs are given by name"
+            wrong = f"the parameter '{parameter.name}' is positional only, but inputs are given by name"
         else:
             names.append(parameter.name)
-        if fault:
+        if wrong:
             fix = "give each parameter the plain name of a source, view or table, or `spark` for the session"
-            report(Finding(code="HR117", what=f"'{called}': {fault}", fix=fix, where=where))
+            fault("HR117", f"'{called}': {wrong}", fix, where)
     return names
-
-
-def _restart(given: Any, whose: str, where: Where) -> Restart | None:
-    if given is None:
-        return None
-    policy, faults = restart_of(given)
-    for fault in faults:
-        report(Finding(code="HR104", what=f"{whose}: {fault}", fix=f"write for example {EXAMPLE}", where=where))
-    return policy
 
 
 def _read(given: Any, parse: Callable[[Any], Read], whose: str, fix: str, where: Where) -> Read | None:
@@ -216,7 +197,7 @@ def _read(given: Any, parse: Callable[[Any], Read], whose: str, fix: str, where:
     try:
         return None if given is None else parse(given)
     except ValueError as error:
-        report(Finding(code="HR104", what=f"{whose}: {error}", fix=fix, where=where))
+        fault("HR104", f"{whose}: {error}", fix, where)
         return None
 
 
@@ -331,20 +312,18 @@ def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> Dec
     `addInPlace(one, other)`, as an AccumulatorParam of Spark's.
     """
     where = of_frame(sys._getframe(1))
-    if name is not None and not isinstance(name, str):
-        report(Finding(code="HR117", what=f"the name {name!r} is no text", fix="write it in quotes", where=where))
-        name = str(name)
+    name = name_given(name, where)
     if param is None and (isinstance(zero, bool) or not isinstance(zero, (int, float, complex))):
         what = f"a counter that begins with a value of type {type(zero).__name__} does not know how to add to it"
         fix = "begin with a number, or give a param with zero(value) and addInPlace(one, other)"
-        report(Finding(code="HR801", what=what, fix=fix, where=where))
+        fault("HR801", what, fix, where)
     lacking = [
         each for each in ("zero", "addInPlace") if param is not None and not callable(getattr(param, each, None))
     ]
     if lacking:
         what = f"the param of a counter has no {' and no '.join(lacking)}"
         fix = "give an object of a class with zero(value) and addInPlace(one, other)"
-        report(Finding(code="HR801", what=what, fix=fix, where=where))
+        fault("HR801", what, fix, where)
     return DeclaredCounter(zero=zero, param=param, name=name, where=where)
 
 
@@ -369,5 +348,5 @@ def _timed(word: str, interval: str) -> Trigger:
         return TIMED[word](Duration.parse(interval))
     except (ValueError, AttributeError) as error:
         what = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
-        report(Finding(code="HR104", what=what, fix=f"write {word}('5 seconds')", where=where))
+        fault("HR104", what, f"write {word}('5 seconds')", where)
         return Default()

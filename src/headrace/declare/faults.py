@@ -40,6 +40,18 @@ def report(finding: Finding) -> None:
         raise ProjectError(finding)
 
 
+def fault(code: str, what: str, fix: str, where: Where) -> None:
+    """Report the finding of these parts."""
+    report(Finding(code=code, what=what, fix=fix, where=where))
+
+
+def name_given(name: Any, where: Where, fix: str = "write it in quotes") -> str | None:
+    """A name that may be given; what is no text is reported, and made one."""
+    if name is not None and not isinstance(name, str):
+        fault("HR117", f"the name {name!r} is no text", fix, where)
+    return None if name is None else str(name)
+
+
 def shown(path: Path | str) -> str:
     """`path` as messages name it: relative to the working directory if it lies there, else absolute."""
     text = str(path)

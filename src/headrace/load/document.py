@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from yaml.constructor import SafeConstructor
 
+from headrace.declare.declarations import Word, chosen
 from headrace.declare.variables import Variables
 from headrace.errors import Finding, Where, nearest
 
@@ -127,6 +128,11 @@ class DocumentReading:
         before = len(self.findings)
         text = str(self.variables.expand(str(value), entry.where, self.findings))
         return text if len(self.findings) == before else None
+
+    def chosen(self, entry: DocumentEntry | None, what: str, known: tuple[Word, ...], says: str) -> Word:
+        """The word of `known` that stands there; the first of them without one, or for another, which is a fault."""
+        text = self.text(entry, what)
+        return chosen(text, known, says, entry.where, self.fault) if entry and text else known[0]
 
     def parsed(self, entry: DocumentEntry | None, what: str, parse: Callable[[str], Parsed], fix: str) -> Parsed | None:
         """What `parse` makes of a text, which raises ValueError for one that has the wrong form."""

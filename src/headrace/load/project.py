@@ -7,19 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from headrace import model, registry
 from headrace.check import structure
-from headrace.declare.assembly import Assembly, counter, table, transform
-from headrace.declare.declarations import (
-    Declared,
-    DeclaredCounter,
-    DeclaredQuery,
-    DeclaredSource,
-    DeclaredTable,
-    QuerySettings,
-)
+from headrace.declare.assembly import Assembly, transform
+from headrace.declare.declarations import Declared, DeclaredQuery, DeclaredSettings, DeclaredSource
 from headrace.declare.faults import is_collecting, of_frame, shown
 from headrace.declare.variables import NoText, Variables, read_text
 from headrace.errors import Finding, ProjectError, Where
@@ -86,19 +78,8 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
     parts.take_written(sources, selects, queries)
     parts.take_declared(declared)
     findings = [*reading.findings, *faults, *parts.findings, *assembly.findings]
-    project = model.Project(
-        name=name,
-        root=place.root,
-        target=chosen,
-        sources=parts.sources,
-        tables=parts.tables,
-        views=parts.views,
-        counters=parts.counters,
-        queries={name: parts.queries[name] for name in parts.places if name in parts.queries},
-        secrets=dict(variables.secrets),
-        modules=own,
-    )
-    project = assembly.with_late_queries(project)
+    in_order = {name: parts.queries[name] for name in parts.places if name in parts.queries}
+    project = assembly.with_late_queries(assembly.project(name, in_order, target=chosen))
     if findings:
         # What is whole is judged too, so that one look tells all that is wrong.
         names = {*parts.places, *(key for section in _SECTIONS for key in _mapping(top.get(section)))}
@@ -194,10 +175,6 @@ class _Parts:
     assembly: Assembly
     findings: list[Finding] = field(default_factory=list)
     places: dict[str, Where] = field(default_factory=dict)
-    sources: dict[str, model.NamedSource] = field(default_factory=dict)
-    tables: dict[str, model.Table] = field(default_factory=dict)
-    views: dict[str, model.View] = field(default_factory=dict)
-    counters: dict[str, model.Counter] = field(default_factory=dict)
     queries: dict[str, model.Query] = field(default_factory=dict)
     waiting: list[tuple[Select, WrittenQuery | None]] = field(default_factory=list)
     twice: set[str] = field(default_factory=set)
@@ -217,7 +194,8 @@ class _Parts:
         self, sources: Mapping[str, DeclaredSource], selects: Iterable[Select], queries: Iterable[WrittenQuery]
     ) -> None:
         for name, source in sources.items():
-            self._source(name, source)
+            if self.claim(name, source.where):
+                self.assembly.take(name, source)
         for select in selects:
             if self.claim(select.name, select.where):
                 self.waiting.append((select, None))
@@ -227,52 +205,39 @@ class _Parts:
             if query.select is not None:
                 self.waiting.append((query.select, query))
             else:  # Its sink is judged all the same.
-                self._query(query.name, query, None, where=query.where, description=query.description)
+                self._query(query, None)
 
     def take_declared(self, declared: list[tuple[str, Declared]]) -> None:
         for name, thing in declared:
-            if isinstance(thing, DeclaredSource):
-                self._source(name, thing)
-            elif self.claim(name, thing.where):
-                self._function(name, thing)
+            if not self.claim(name, thing.where):
+                continue
+            if isinstance(thing, DeclaredQuery):
+                self._query(thing, transform(thing))
+            else:
+                self.assembly.take(name, thing)
         inputs = [name for name in self.places if name not in self._query_names(declared)]
         for select, query in self.waiting:
             body, faults = sql.transform(select.text, select.text_where, inputs)
             self.findings.extend(faults)
+            name, where = select.name, select.where
             if query is not None:
-                self._query(query.name, query, body, where=query.where, description=query.description)
+                self._query(query, body)
             elif body is not None and select.kind == "table":
-                self.tables[select.name] = model.Table(
-                    name=select.name, transform=body, refresh=select.refresh, where=select.where
-                )
+                made = model.Table(name=name, transform=body, refresh=select.refresh, where=where)
+                self.assembly.tables[name] = made
             elif body is not None:
-                self.views[select.name] = model.View(name=select.name, transform=body, where=select.where)
+                self.assembly.views[name] = model.View(name=name, transform=body, where=where)
 
     def _query_names(self, declared: list[tuple[str, Declared]]) -> set[str]:
         names = {name for name, thing in declared if isinstance(thing, DeclaredQuery)}
         return names | {query.name for _, query in self.waiting if query is not None}
 
-    def _source(self, name: str, declared: DeclaredSource) -> None:
-        source = self.assembly.source(name, declared) if self.claim(name, declared.where) else None
-        if source is not None:
-            self.sources[name] = source
-
-    def _function(self, name: str, thing: Any) -> None:
-        if isinstance(thing, DeclaredQuery):
-            self._query(name, thing, transform(thing), where=thing.where, description=thing.description)
-        elif isinstance(thing, DeclaredTable):
-            self.tables[name] = table(name, thing)
-        elif isinstance(thing, DeclaredCounter):
-            self.counters[name] = counter(name, thing)
-        else:
-            self.views[name] = model.View(name=name, transform=transform(thing), where=thing.where)
-
-    def _query(self, name: str, declared: QuerySettings, rows: model.Transform | None, **more: Any) -> None:
-        query = self.assembly.query(name, declared, rows, **more)
+    def _query(self, declared: DeclaredSettings, rows: model.Transform | None) -> None:
+        query = self.assembly.query(declared, rows)
         if declared.late is not None:
-            for made in late_names(name):
+            for made in late_names(declared.name):
                 self.claim(made, declared.late.where)
         if query is not None:
-            self.queries[name] = query
+            self.queries[declared.name] = query
         elif rows is not None:
-            self.incomplete[name] = rows
+            self.incomplete[declared.name] = rows

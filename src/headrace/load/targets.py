@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.declare.variables import NO_HOME, expanded
@@ -13,7 +12,7 @@ from headrace.errors import NOWHERE, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Target
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS, LOOPBACK, Hook, Log, Metrics, Operations, Telemetry
-from headrace.model.project import DURABILITIES, Durability
+from headrace.model.project import DURABILITIES
 from headrace.model.spark_settings import fault as setting_fault
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS
 from headrace.redaction import remember_settings
@@ -101,7 +100,9 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
         state_store=MappingProxyType(
             state_store(top.get("state_store"), keys.get("state_store"), whose, spark, reading)
         ),
-        checkpoint_durability=_durability(keys.get(DURABILITY) or top.get(DURABILITY), reading),
+        checkpoint_durability=reading.chosen(
+            keys.get(DURABILITY) or top.get(DURABILITY), DURABILITY, DURABILITIES, f"{DURABILITY} is"
+        ),
         operations=operated,
         lacking=tuple(reading.variables.lacking),
         where=declared[wanted].where if wanted in declared else document,
@@ -130,16 +131,6 @@ def _settings(entry: DocumentEntry | None, whose: str, reading: DocumentReading)
             where = entry.value[key].where if entry is not None and isinstance(entry.value, dict) else NOWHERE
             reading.fault("HR125", f"{whose}: {key} {wrong[0]}", wrong[1], where)
     return values
-
-
-def _durability(entry: DocumentEntry | None, reading: DocumentReading) -> Durability:
-    text = reading.text(entry, DURABILITY)
-    for known in DURABILITIES:
-        if text == known:
-            return known
-    if entry is not None and text:
-        reading.fault("HR104", f"{DURABILITY} is '{text}'", nearest(text, DURABILITIES), entry.where)
-    return Target().checkpoint_durability
 
 
 def state_store(
@@ -275,11 +266,9 @@ def _log(entry: DocumentEntry | None, reading: DocumentReading) -> Log | None:
     if entry is None or entry.value is None:
         return None
     keys = reading.mapping(entry, "log", LOG_KEYS, example="format: json")
-    texts: dict[str, Any] = {key: reading.text(keys.get(key), f"log, {key},") for key in LOG_KEYS}
+    form = reading.chosen(keys.get("format"), "log, format,", LOG_FORMATS, "log has no format")
+    texts = {key: reading.text(keys.get(key), f"log, {key},") for key in ("max_size", "keep")}
     base = Log()
-    form = texts["format"] or base.format
-    if form not in LOG_FORMATS:
-        reading.fault("HR104", f"log has no format '{form}'", nearest(form, LOG_FORMATS), keys["format"].where)
     size = size_bytes(texts["max_size"]) if texts["max_size"] else base.max_bytes
     if size is None or size < 10_000:
         reading.fault(
@@ -288,7 +277,7 @@ def _log(entry: DocumentEntry | None, reading: DocumentReading) -> Log | None:
     keep: int | None = base.keep
     if texts["keep"] is not None:
         keep = _number(texts["keep"], "log, keep", 1, 1000, reading, keys["keep"], _LOG)
-    return Log(format="json" if form == "json" else "text", max_bytes=size or base.max_bytes, keep=keep or base.keep)
+    return Log(format=form, max_bytes=size or base.max_bytes, keep=keep or base.keep)
 
 
 def _telemetry(entry: DocumentEntry | None, reading: DocumentReading) -> Telemetry:

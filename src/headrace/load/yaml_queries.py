@@ -9,15 +9,15 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
-from headrace.declare.declarations import DeclaredSink, DeclaredSource, QuerySettings
+from headrace.declare.declarations import DeclaredSettings, DeclaredSink, DeclaredSource, restart_policy
 from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import shown
 from headrace.declare.variables import NoText, read_text
-from headrace.errors import NOWHERE, PlatformError, Where, nearest
+from headrace.errors import PlatformError, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.project import ON_CHANGE
-from headrace.model.trigger import EXAMPLE, NEVER, RESTART_KEYS, Restart, restart_of
+from headrace.model.trigger import NEVER, RESTART_KEYS, Restart
 from headrace.units import parse_size
 
 SQL_KEYS = ("sql", "select", "description")
@@ -60,13 +60,10 @@ class Select:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WrittenQuery(QuerySettings):
+class WrittenQuery(DeclaredSettings):
     """A query as written: its SELECT, if that could be read, and the rest."""
 
-    name: str
     select: Select | None
-    description: str = ""
-    where: Where = NOWHERE
 
 
 def selects(top: dict[str, DocumentEntry], reading: DocumentReading, root: Path) -> list[Select]:
@@ -91,22 +88,15 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
     whose = f"query '{name}'"
     select = _select("query", name, entry, reading, root, QUERY_KEYS)
     keys = entry.value if isinstance(entry.value, dict) else {}
-    mode = reading.text(keys.get("mode"), f"{whose}, mode,") or "append"
-    if mode not in OUTPUT_MODES:
-        reading.fault("HR104", f"{whose} has no output mode '{mode}'", nearest(mode, OUTPUT_MODES), keys["mode"].where)
-    on_change = reading.text(keys.get("on_change"), f"{whose}, on_change,") or "refuse"
-    if on_change not in ON_CHANGE:
-        what = f"{whose} has no on_change '{on_change}'"
-        reading.fault("HR104", what, nearest(on_change, ON_CHANGE), keys["on_change"].where)
     return WrittenQuery(
         name=name,
         select=select,
         sink=sink(whose, entry, keys.get("sink"), reading),
         late=sink(f"{whose}, late,", entry, keys["late"], reading) if "late" in keys else None,
-        mode=next((known for known in OUTPUT_MODES if known == mode), "append"),
+        mode=reading.chosen(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode"),
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
-        on_change="forward" if on_change == "forward" else "refuse",
+        on_change=reading.chosen(keys.get("on_change"), f"{whose}, on_change,", ON_CHANGE, f"{whose} has no on_change"),
         renamed_from=former_names(whose, keys.get("renamed_from"), reading),
         restart=_restart(whose, keys.get("restart"), reading),
         state_budget_bytes=reading.parsed(
@@ -177,17 +167,14 @@ def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Dura
 def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Restart | None:
     if entry is None or entry.value is None:
         return None
+    given: Any = entry.plain()
     if isinstance(entry.value, dict):
         keys = reading.mapping(entry, f"{whose}, restart,", RESTART_KEYS)
         found = {key: reading.text(value, f"{whose}, restart, {key},") for key, value in keys.items()}
-        policy, faults = restart_of({key: text for key, text in found.items() if text is not None})
-    elif isinstance(entry.value, list):
-        policy, faults = restart_of(entry.plain())
-    else:
-        policy, faults = restart_of(reading.text(entry, f"{whose}, restart,") or NEVER)
-    for fault in faults:
-        reading.fault("HR104", f"{whose}: {fault}", f"write for example {EXAMPLE}", entry.where)
-    return policy
+        given = {key: text for key, text in found.items() if text is not None}
+    elif not isinstance(entry.value, list):
+        given = reading.text(entry, f"{whose}, restart,") or NEVER
+    return restart_policy(given, whose, entry.where, reading.fault)
 
 
 def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Trigger:
@@ -256,8 +243,6 @@ def sink(
 
 def former_names(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> tuple[str, ...]:
     """The names that a source or a query had before."""
-    if entry is None or entry.value is None:
-        return ()
     return tuple(name for name, _ in reading.many(entry, f"{whose}, renamed_from,"))
 
 

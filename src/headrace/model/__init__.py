@@ -5,6 +5,7 @@ from headrace.model.project import NamedSource as NamedSource
 from headrace.model.project import Project as Project
 from headrace.model.project import PythonTransform as PythonTransform
 from headrace.model.project import Query as Query
+from headrace.model.project import QuerySettings as QuerySettings
 from headrace.model.project import SqlTransform as SqlTransform
 from headrace.model.project import Table as Table
 from headrace.model.project import Target as Target

@@ -30,7 +30,7 @@ class Watermark:
     delay: Duration
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Named:
     """Something that is declared under a name, and the word that messages call it by."""
 
@@ -169,23 +169,18 @@ OnChange: TypeAlias = Literal["refuse", "forward"]
 ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query(Named):
-    """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuerySettings(Named):
+    """What is said of a query beside its rows and its sinks.
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
     renamed_from: the names that it had before, the newest first.
     restart: when the application starts it again after a failure that passes by itself; None: by the default policy,
         and never where its trigger comes to an end.
     state_budget_bytes: the memory that its state may take before the application warns of it.
-    late: the query that brings the rows that it drops as late to a sink of their own; None: they are dropped.
-    sink_where, sink_lines: where the sink is declared, and single options of it, if that is known.
     """
 
     _word = "query"
-    transform: Transform
-    sink: contract.Sink
-    sink_kind: str
     mode: contract.OutputMode = "append"
     trigger: Trigger = field(default_factory=Default)
     description: str = ""
@@ -193,6 +188,19 @@ class Query(Named):
     renamed_from: tuple[str, ...] = ()
     restart: Restart | None = None
     state_budget_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query(QuerySettings):
+    """A function of its inputs to a DataFrame, with a sink, an output mode and a trigger.
+
+    late: the query that brings the rows that it drops as late to a sink of their own; None: they are dropped.
+    sink_where, sink_lines: where the sink is declared, and single options of it, if that is known.
+    """
+
+    transform: Transform
+    sink: contract.Sink
+    sink_kind: str
     late: str | None = None
     sink_where: Where = field(default=NOWHERE, compare=False, repr=False)
     sink_lines: Mapping[str, Where] = field(default_factory=dict, compare=False, repr=False)
