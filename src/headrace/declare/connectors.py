@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class _Connectors:
-    """Declares sources or sinks: each attribute is `declare` for the connector of that name."""
+    """Each attribute is `declare` for the connector of that name."""
 
     def __init__(self, what: registry.ConnectorKind, declare: Callable[..., Any]) -> None:
-        self._what, self._declare = what, declare
+        self._what, self._declare, self.__doc__ = what, declare, declare.__doc__
 
     def __getattr__(self, kind: str) -> Any:
         if kind.startswith("_"):
@@ -42,7 +42,7 @@ def _declare_source(
     renamed_from: str | Sequence[str] = (),
     **options: Any,
 ) -> DeclaredSource:
-    """`source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
+    """Declares sources: `source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
     where = of_frame(sys._getframe(1))
     name = name_given(name, where)
     _judge("source", kind, options, where)
@@ -58,7 +58,7 @@ def _declare_source(
 
 
 def _declare_sink(kind: str, /, *arguments: Any, **options: Any) -> DeclaredSink:
-    """`sink.sqlite("out.db", table="counts", key=["action"])`."""
+    """Declares sinks: `sink.sqlite("out.db", table="counts", key=["action"])`."""
     where = of_frame(sys._getframe(1))
     _judge("sink", kind, options, where)
     return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
