@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
+from typing import TypeAlias
 
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER_KEY = f"{PREFIX}providerClass"
@@ -85,125 +86,86 @@ class StateStoreOption:
         return PROVIDERS[value] if self.name == "provider" and value is not None else value
 
 
-def _rocksdb(
-    name: str, key: str, takes: Choice | Number, default: str, meaning: str, needs: str | None = None
-) -> StateStoreOption:
-    return StateStoreOption(name=name, key=f"rocksdb.{key}", takes=takes, default=default, meaning=meaning, needs=needs)
-
-
-def _options() -> Iterator[StateStoreOption]:
-    yield StateStoreOption(
-        name="provider",
-        key="providerClass",
-        takes=Choice(tuple(PROVIDERS)),
-        default="rocksdb",
-        meaning="`rocksdb` keeps state outside the Java heap, `hdfs` inside it; fixed by a query's first batch",
-    )
-    yield StateStoreOption(
-        name="min_deltas_for_snapshot",
-        key="minDeltasForSnapshot",
-        takes=Number(1),
-        default="10",
-        meaning="how many batches of changes there are before a whole snapshot is written in the background",
-    )
-    yield _rocksdb(
-        "changelog_checkpointing",
+# Of each option its key in Spark, what it takes, what holds without it, and what it means.
+_Row: TypeAlias = tuple[str, Choice | Number, str, str]
+_OF_ALL: tuple[_Row, ...] = (
+    (
+        "providerClass",
+        Choice(tuple(PROVIDERS)),
+        "rocksdb",
+        "`rocksdb` keeps state outside the Java heap, `hdfs` inside it; fixed by a query's first batch",
+    ),
+    (
+        "minDeltasForSnapshot",
+        Number(1),
+        "10",
+        "how many batches of changes there are before a whole snapshot is written in the background",
+    ),
+)
+_OF_ROCKSDB: tuple[_Row, ...] = (
+    (
         "changelogCheckpointing.enabled",
         SWITCH,
         "true",
         "a batch writes what it changed; off, a snapshot of the files that are new",
-    )
-    yield _rocksdb("compact_on_commit", "compactOnCommit", SWITCH, "false", "compact the store with every batch")
-    yield _rocksdb("block_size_kb", "blockSizeKB", Number(1), "4", "the size of a block of a data file")
-    yield _rocksdb(
-        "block_cache_size_mb",
+    ),
+    ("compactOnCommit", SWITCH, "false", "compact the store with every batch"),
+    ("blockSizeKB", Number(1), "4", "the size of a block of a data file"),
+    (
         "blockCacheSizeMB",
         Number(0),
         "8",
         "the cache of blocks of one store; in a local Spark, 128 by the number of cores, and at least 8",
-    )
-    yield _rocksdb(
-        "lock_acquire_timeout_ms",
-        "lockAcquireTimeoutMs",
-        Number(0),
-        "120000",
-        "how long a task waits for a store that another one still holds",
-    )
-    yield _rocksdb(
-        "reset_stats_on_load", "resetStatsOnLoad", SWITCH, "true", "counters begin at 0 when a store is loaded"
-    )
-    yield _rocksdb(
-        "max_open_files", "maxOpenFiles", Number(1, default=-1), "-1", "open files of one store; -1: all stay open"
-    )
-    yield _rocksdb(
-        "track_total_number_of_rows",
+    ),
+    ("lockAcquireTimeoutMs", Number(0), "120000", "how long a task waits for a store that another one still holds"),
+    ("resetStatsOnLoad", SWITCH, "true", "counters begin at 0 when a store is loaded"),
+    ("maxOpenFiles", Number(1, default=-1), "-1", "open files of one store; -1: all stay open"),
+    (
         "trackTotalNumberOfRows",
         SWITCH,
         "true",
         "count the rows of the state, at the price of one more look-up for each write",
-    )
-    yield _rocksdb(
-        "write_buffer_size_mb",
+    ),
+    (
         "writeBufferSizeMB",
         Number(1, default=-1),
         "-1",
         "the table in memory that takes the writes; -1: as RocksDB has it, 64",
-    )
-    yield _rocksdb(
-        "max_write_buffer_number",
+    ),
+    (
         "maxWriteBufferNumber",
         Number(2, default=-1),
         "-1",
         "how many such tables there may be, full ones counted; -1: as RocksDB has it, 2",
-    )
-    yield _rocksdb(
-        "bounded_memory_usage",
+    ),
+    (
         "boundedMemoryUsage",
         SWITCH,
         "false",
         "all stores of a process share one bounded cache, which their write buffers count into",
-    )
-    yield _rocksdb(
-        "max_memory_usage_mb",
-        "maxMemoryUsageMB",
-        Number(1),
-        "500",
-        "the bound; the first query of a process fixes it",
-        needs="bounded_memory_usage",
-    )
-    yield _rocksdb(
-        "write_buffer_cache_ratio",
-        "writeBufferCacheRatio",
-        Number(0, 1, whole=False),
-        "0.5",
-        "the share of it that write buffers may take",
-        needs="bounded_memory_usage",
-    )
-    yield _rocksdb(
-        "high_priority_pool_ratio",
+    ),
+    ("maxMemoryUsageMB", Number(1), "500", "the bound; the first query of a process fixes it"),
+    ("writeBufferCacheRatio", Number(0, 1, whole=False), "0.5", "the share of it that write buffers may take"),
+    (
         "highPriorityPoolRatio",
         Number(0, 1, whole=False),
         "0.1",
         "the share of it that indexes and filters take before data",
-        needs="bounded_memory_usage",
-    )
-    yield _rocksdb(
-        "format_version",
-        "formatVersion",
-        Number(2, 6),
-        "5",
-        "the format of RocksDB's files; fixed by a query's first batch",
-    )
-    yield _rocksdb(
-        "allow_fallocate",
-        "allowFAllocate",
-        SWITCH,
-        "true",
-        "reserve room on the disk ahead; off, many small stores take less of it",
-    )
-    yield _rocksdb(
-        "compression", "compression", Choice(("lz4", "snappy", "zstd")), "lz4", "how data files are compressed"
-    )
+    ),
+    ("formatVersion", Number(2, 6), "5", "the format of RocksDB's files; fixed by a query's first batch"),
+    ("allowFAllocate", SWITCH, "true", "reserve room on the disk ahead; off, many small stores take less of it"),
+    ("compression", Choice(("lz4", "snappy", "zstd")), "lz4", "how data files are compressed"),
+)
+_BOUNDS = ("max_memory_usage_mb", "write_buffer_cache_ratio", "high_priority_pool_ratio")
 
 
-OPTIONS: dict[str, StateStoreOption] = {option.name: option for option in _options()}
+def _option(prefix: str, key: str, takes: Choice | Number, default: str, meaning: str) -> StateStoreOption:
+    """The option of that key of Spark's, `blockSizeKB`, under its name here, `block_size_kb`."""
+    word = key.removesuffix(".enabled").removesuffix("Class")
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).lower()
+    needs = "bounded_memory_usage" if name in _BOUNDS else None
+    return StateStoreOption(name=name, key=prefix + key, takes=takes, default=default, meaning=meaning, needs=needs)
+
+
+_MADE = (*(_option("", *row) for row in _OF_ALL), *(_option("rocksdb.", *row) for row in _OF_ROCKSDB))
+OPTIONS: dict[str, StateStoreOption] = {option.name: option for option in _MADE}
