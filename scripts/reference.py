@@ -35,7 +35,7 @@ IN_SHORT = (
     r"^headline job: ours against \w+$|^a batch, against an expert|"
     r"^from the send to the receipt of a message, in micro-batches$|^PostgreSQL: upsert of 2,000,000 new rows$"
 )
-VALUES: list[Any] = [errors.Finding, *(cls for name in results.__all__ if is_dataclass(cls := getattr(results, name)))]
+VALUES: list[Any] = [errors.Finding, *(cls for name in dir(results) if is_dataclass(cls := getattr(results, name)))]
 # The types of options that hold a path of the project.
 _PATHS = ("ProjectPath", "SchemaOrFile")
 # The classes whose members stand below the function that returns them.

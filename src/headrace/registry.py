@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from functools import cache
@@ -56,25 +57,22 @@ def _package(entry: EntryPoint) -> str:
     return f"headrace[{entry.name}]" if found in (None, "headrace") else str(found)
 
 
-def declared_jars() -> dict[str, Jars]:
-    """The jars that installed connectors declare themselves, whatever their options are."""
-    found: dict[str, Jars] = {}
+def _connectors() -> Iterator[type[Any]]:
     for kind in ("source", "sink"):
         for name in known(kind):
             with suppress(PlatformError):
-                jars = connector(kind, name).jars
-                found |= {each.name: each for each in jars if isinstance(each, Jars)} if isinstance(jars, tuple) else {}
-    return found
+                yield connector(kind, name)
+
+
+def declared_jars() -> dict[str, Jars]:
+    """The jars that installed connectors declare themselves, whatever their options are."""
+    declared = (each.jars for each in _connectors() if isinstance(each.jars, tuple))
+    return {each.name: each for jars in declared for each in jars if isinstance(each, Jars)}
 
 
 def known_failures() -> tuple[Failure, ...]:
     """What all installed connectors know of how queries fail, each once."""
-    found: list[Failure] = []
-    for kind in ("source", "sink"):
-        for name in known(kind):
-            with suppress(PlatformError):
-                found += connector(kind, name).failures
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(failure for each in _connectors() for failure in each.failures))
 
 
 def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:

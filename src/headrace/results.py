@@ -1,70 +1,46 @@
 """What the functions of `headrace` give back, for annotations: each class under its public name."""
 
-from headrace.change.adopt import Adopt, Adoption, AdoptionPlan
-from headrace.change.change import Change
-from headrace.change.comparison import RebuildReport
-from headrace.change.rebuild import Rebuild, RebuildPlan, RebuildResult
-from headrace.change.repair import Repair, RepairPlan, RepairResult
-from headrace.change.reset import Reset, ResetPlan, ResetResult
-from headrace.change.rewind import Rewind, RewindPlan, RewindResult
-from headrace.change.shadow import RebuildStatus
-from headrace.check.result import CheckResult, Guarantee, Link
-from headrace.contract import Outcome, QueryState
-from headrace.observe.board import OrderAnswer, RunResult
-from headrace.observe.control_client import RunningApplications
-from headrace.observe.history import Event, QueryStatus
-from headrace.plan.verdict import Judgement
-from headrace.queries.changes import ChangeStatus
-from headrace.queries.inspect_checkpoint import Inspected, StoredStatus
-from headrace.run.handles import ApplicationHandle
-from headrace.run.state_store import Repartitioned
-from headrace.verify import Difference, InputRow, Lateness, LateRow, OperatorLateRows, Replayed, Verdict
-from headrace.verify.inspect_progress import BatchOffsets, Watermarks
-from headrace.verify.inspect_state import StateLook
-
-__all__ = [
-    "Adopt",
-    "Adoption",
-    "AdoptionPlan",
-    "ApplicationHandle",
-    "BatchOffsets",
-    "Change",
-    "ChangeStatus",
-    "CheckResult",
-    "Difference",
-    "Event",
-    "Guarantee",
-    "InputRow",
-    "Inspected",
-    "Judgement",
-    "LateRow",
-    "Lateness",
-    "Link",
-    "OperatorLateRows",
-    "OrderAnswer",
-    "Outcome",
-    "QueryState",
-    "QueryStatus",
-    "Rebuild",
-    "RebuildPlan",
-    "RebuildReport",
-    "RebuildResult",
-    "RebuildStatus",
-    "Repair",
-    "RepairPlan",
-    "RepairResult",
-    "Repartitioned",
-    "Replayed",
-    "Reset",
-    "ResetPlan",
-    "ResetResult",
-    "Rewind",
-    "RewindPlan",
-    "RewindResult",
-    "RunResult",
-    "RunningApplications",
-    "StateLook",
-    "StoredStatus",
-    "Verdict",
-    "Watermarks",
-]
+from headrace.change.adopt import Adopt as Adopt
+from headrace.change.adopt import Adoption as Adoption
+from headrace.change.adopt import AdoptionPlan as AdoptionPlan
+from headrace.change.change import Change as Change
+from headrace.change.comparison import RebuildReport as RebuildReport
+from headrace.change.rebuild import Rebuild as Rebuild
+from headrace.change.rebuild import RebuildPlan as RebuildPlan
+from headrace.change.rebuild import RebuildResult as RebuildResult
+from headrace.change.repair import Repair as Repair
+from headrace.change.repair import RepairPlan as RepairPlan
+from headrace.change.repair import RepairResult as RepairResult
+from headrace.change.reset import Reset as Reset
+from headrace.change.reset import ResetPlan as ResetPlan
+from headrace.change.reset import ResetResult as ResetResult
+from headrace.change.rewind import Rewind as Rewind
+from headrace.change.rewind import RewindPlan as RewindPlan
+from headrace.change.rewind import RewindResult as RewindResult
+from headrace.change.shadow import RebuildStatus as RebuildStatus
+from headrace.check.result import CheckResult as CheckResult
+from headrace.check.result import Guarantee as Guarantee
+from headrace.check.result import Link as Link
+from headrace.contract import Outcome as Outcome
+from headrace.contract import QueryState as QueryState
+from headrace.observe.board import OrderAnswer as OrderAnswer
+from headrace.observe.board import RunResult as RunResult
+from headrace.observe.control_client import RunningApplications as RunningApplications
+from headrace.observe.history import Event as Event
+from headrace.observe.history import QueryStatus as QueryStatus
+from headrace.plan.verdict import Judgement as Judgement
+from headrace.queries.changes import ChangeStatus as ChangeStatus
+from headrace.queries.inspect_checkpoint import Inspected as Inspected
+from headrace.queries.inspect_checkpoint import StoredStatus as StoredStatus
+from headrace.run.handles import ApplicationHandle as ApplicationHandle
+from headrace.run.state_store import Repartitioned as Repartitioned
+from headrace.verify import Difference as Difference
+from headrace.verify import InputRow as InputRow
+from headrace.verify import Lateness as Lateness
+from headrace.verify import LateRow as LateRow
+from headrace.verify import OperatorLateRows as OperatorLateRows
+from headrace.verify import Replayed as Replayed
+from headrace.verify import Verdict as Verdict
+from headrace.verify.inspect_progress import BatchOffsets as BatchOffsets
+from headrace.verify.inspect_progress import Watermarks as Watermarks
+from headrace.verify.inspect_state import StateLook as StateLook

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from headrace.errors import Finding, PlainData
 from headrace.model import Project, Query
-from headrace.model.project import PythonTransform, View
+from headrace.model.project import PythonTransform
 from headrace.spark.plans.kept_state import KeptState
 from headrace.spark.plans.operations import JoinSide, StreamJoin
 from headrace.units import Duration
@@ -307,9 +307,8 @@ POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
     """The lengths and slides of windows that stand in the texts of the query and its views."""
-    views = [thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View)]
     found = set()
-    for transform in (query.transform, *views):
+    for transform in project.transforms_of(query):
         try:
             text = inspect.getsource(transform.function) if isinstance(transform, PythonTransform) else transform.sql
         except (OSError, TypeError):

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from headrace.errors import Finding, Where
 from headrace.model import Query
+from headrace.model.project import with_inner
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.plans.determinism import Determinism
 from headrace.user_code import is_installed
@@ -98,7 +99,7 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
         cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False)
         enclosed = {name: cell.cell_contents for name, cell in cells if not _is_empty(cell)}
         scope = {**thing.__globals__, **enclosed}
-        for code in _nested(thing.__code__):
+        for code in with_inner(thing.__code__):
             yield code, scope
             queue += [scope[name] for name in (*code.co_names, *code.co_freevars) if name in scope]
 
@@ -135,13 +136,6 @@ def _inside(thing: Any) -> list[Any]:
 def vars_of(thing: Any) -> Mapping[str, Any]:
     """The attributes that an object has itself."""
     return getattr(thing, "__dict__", {})
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
 
 
 def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

@@ -78,43 +78,32 @@ class Variables:
     def expand(self, value: Any, where: Where, findings: list[Finding]) -> Any:
         """`value` with every reference in its texts replaced, those in lists and mappings too."""
         if isinstance(value, str):
-            return self._expand_text(value, where, findings) if "$" in value else value
+            return _REFERENCE.sub(lambda match: self._resolved(match, where, findings), value)
         if isinstance(value, (list, tuple)):
             return type(value)(self.expand(item, where, findings) for item in value)
         if isinstance(value, Mapping):
             return {key: self.expand(item, where, findings) for key, item in value.items()}
         return value
 
-    def _expand_text(self, text: str, where: Where, findings: list[Finding]) -> str:
-        def replaced(match: re.Match[str]) -> str:
-            if match.group() == "$$":
-                return "$"
-            value = self._resolve(match, where, findings)
-            return match.group() if value is None else value
-
-        return _REFERENCE.sub(replaced, text)
-
-    def _resolve(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str | None:
-        inside = match.group(1)
-        if inside is not None and inside.startswith("file:"):
-            return self._from_file(inside.removeprefix("file:"), where, findings)
-        name, has_default, default = (inside or "").partition(":-")
+    def _resolved(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str:
+        """What stands in place of a reference; itself where that cannot be told, which is a finding."""
+        reference, inside = match.group(), match.group(1) or ""
+        if reference == "$$":
+            return "$"
+        if inside.startswith("file:"):
+            return self._from_file(inside.removeprefix("file:"), where, findings) or reference
+        name, has_default, default = inside.partition(":-")
         if not _NAME.match(name) or "${" in default:
-            findings.append(
-                Finding(
-                    code="HR104",
-                    what=f"'{match.group()}' is no reference to a variable",
-                    fix="write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign",
-                    where=where,
-                )
-            )
-            return None
+            what = f"'{reference}' is no reference to a variable"
+            fix = "write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign"
+            findings.append(Finding(code="HR104", what=what, fix=fix, where=where))
+            return reference
         value = self.get(name)
-        if value is None or (value == "" and has_default):
-            if not has_default:
-                findings.append(self._unset(name, where))
-                return None
+        if not value and has_default:
             return default
+        if value is None:
+            findings.append(self._unset(name, where))
+            return reference
         if _SECRET_NAME.search(name) or any(secrets_in(value)):
             self._remember(value, name)
         return value
@@ -125,14 +114,9 @@ class Variables:
             if not value:
                 raise NoText("it is empty")
         except (NoText, RuntimeError) as error:
-            findings.append(
-                Finding(
-                    code="HR115",
-                    what=f"the secret file '{text}' cannot be read: {error}",
-                    fix="write the secret into that file, or correct its path",
-                    where=where,
-                )
-            )
+            what = f"the secret file '{text}' cannot be read: {error}"
+            fix = "write the secret into that file, or correct its path"
+            findings.append(Finding(code="HR115", what=what, fix=fix, where=where))
             return None
         self._remember(value, f"file:{text}")
         return value

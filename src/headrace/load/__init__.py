@@ -8,11 +8,9 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
-_MODULES = {"load": "headrace.load.project"}
-
 
 def __getattr__(name: str) -> Any:
     """Import the loader when it is first asked for: help needs none."""
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+    if name == "load":
+        return import_module("headrace.load.project").load
     raise AttributeError(f"module 'headrace.load' has no attribute '{name}'")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
@@ -187,6 +188,24 @@ def read(text: str, file: str) -> tuple[DocumentEntry, list[Finding]]:
         return empty, [Finding(code="HR101", what=what, fix="remove aliases that repeat each other", where=empty.where)]
 
 
+# What the parser says of a mistake, and what to do about it.
+_FIXES = (
+    ("mapping values are not allowed", "put a text that holds ': ' in quotes, or correct the indentation of this line"),
+    (
+        "expected <block end>|did not find expected key",
+        "let this line begin in the same column as the others of its level, and close quotes and brackets above",
+    ),
+    ("flow|',' or", "close the bracket, or put a comma between its values"),
+    ("node content", "write a value here, or remove the comma, colon or bracket before it"),
+    ("alias", "declare the anchor &name before its alias *name, or put a text that begins with * in quotes"),
+    ("quoted scalar|end of stream", "close the quote that is opened here"),
+    ("tag", "put a text that begins with ! in quotes"),
+    ("document", "keep one document in the file: remove the line ---"),
+    ("could not find expected ':'", "write a colon and a space after the key"),
+    ("", "correct the indentation or quotes here"),
+)
+
+
 class _TooMany(Exception):
     """More values than a project may have."""
 
@@ -212,25 +231,7 @@ def _fix(what: str, text: str, where: Where) -> str:
         return "indent with spaces: YAML takes no tabs"
     if "cannot start any token" in what:
         return "put the value in quotes: it begins with a character that means something to YAML"
-    if "mapping values are not allowed" in what:
-        return "put a text that holds ': ' in quotes, or correct the indentation of this line"
-    if "expected <block end>" in what or "did not find expected key" in what:
-        return "let this line begin in the same column as the others of its level, and close quotes and brackets above"
-    if "flow" in what or "',' or" in what:
-        return "close the bracket, or put a comma between its values"
-    if "node content" in what:
-        return "write a value here, or remove the comma, colon or bracket before it"
-    if "alias" in what:
-        return "declare the anchor &name before its alias *name, or put a text that begins with * in quotes"
-    if "quoted scalar" in what or "end of stream" in what:
-        return "close the quote that is opened here"
-    if "tag" in what:
-        return "put a text that begins with ! in quotes"
-    if "document" in what:
-        return "keep one document in the file: remove the line ---"
-    if "could not find expected ':'" in what:
-        return "write a colon and a space after the key"
-    return "correct the indentation or quotes here"
+    return next(fix for words, fix in _FIXES if re.search(words, what))
 
 
 class _Walk:
@@ -243,14 +244,16 @@ class _Walk:
     def where(self, node: yaml.Node) -> Where:
         return Where(file=self.file, line=node.start_mark.line + 1)
 
+    def fault(self, what: str, fix: str, node: yaml.Node, *, code: str = "HR101") -> None:
+        self.findings.append(Finding(code=code, what=what, fix=fix, where=self.where(node)))
+
     def entry(self, node: yaml.Node, key: yaml.Node | None, above: frozenset[int]) -> DocumentEntry:
         where = self.where(key or node)
         self.values += 1
         if self.values > MOST_VALUES:
             raise _TooMany
         if id(node) in above:
-            fix = "write the value out in place of the alias"
-            self.findings.append(Finding(code="HR101", what="an alias contains itself", fix=fix, where=where))
+            self.fault("an alias contains itself", "write the value out in place of the alias", key or node)
             return DocumentEntry(value=None, where=where)
         above = above | {id(node)}
         if isinstance(node, yaml.MappingNode):
@@ -268,11 +271,10 @@ class _Walk:
                     merged = {**entry, **merged}
             elif not isinstance(key, yaml.ScalarNode):
                 fix = "write a text before the colon; in quotes if it holds brackets, as ${VAR} does"
-                self.findings.append(Finding(code="HR101", what="a key is not a text", fix=fix, where=self.where(key)))
+                self.fault("a key is not a text", fix, key)
             elif key.value in own:
                 what = f"the key '{key.value}' stands here and at line {own[key.value].where.line}"
-                fix = "keep one of the two"
-                self.findings.append(Finding(code="HR109", what=what, fix=fix, where=self.where(key)))
+                self.fault(what, "keep one of the two", key, code="HR109")
             else:
                 own[key.value] = self.entry(value, key, above)
         return {**merged, **own}
@@ -286,15 +288,12 @@ class _Walk:
     def scalar(self, node: yaml.Node) -> Tree:
         tag = node.tag.rpartition(":")[2]
         if not node.tag.startswith(_STANDARD):
-            what = f"the tag {node.tag} has no meaning here"
             fix = "remove it, or put a text that begins with ! in quotes"
-            self.findings.append(Finding(code="HR101", what=what, fix=fix, where=self.where(node)))
+            self.fault(f"the tag {node.tag} has no meaning here", fix, node)
         if tag == "null":
             return None
+        value: Tree = str(node.value)
         if tag in _SCALARS:
-            try:
-                value: Tree = getattr(self.scalars, _SCALARS[tag])(node)
-            except (ValueError, KeyError):
-                return str(node.value)
-            return value
-        return str(node.value)
+            with suppress(ValueError, KeyError):
+                value = getattr(self.scalars, _SCALARS[tag])(node)
+        return value

@@ -107,7 +107,7 @@ class PythonTransform:
             if not isinstance(function, FunctionType) or function in seen:
                 continue
             seen.add(function)
-            codes = list(_with_inner(function.__code__))
+            codes = list(with_inner(function.__code__))
             yield from codes
             called = [function.__globals__.get(name) for code in codes for name in code.co_names]
             queue += [each for each in called if getattr(each, "__module__", None) == function.__module__]
@@ -320,8 +320,7 @@ class Project:
 
     def counters_of(self, query: Query) -> tuple[Counter, ...]:
         """The counters that the functions of `query`, and of the views that feed it, ask for."""
-        things = [thing.transform for thing in self.upstream(query.transform) if isinstance(thing, View)]
-        asked = dict.fromkeys(name for transform in (query.transform, *things) for name in transform.inputs)
+        asked = dict.fromkeys(name for transform in self.transforms_of(query) for name in transform.inputs)
         return tuple(self.counters[name] for name in asked if name in self.counters)
 
     def only(self, names: Collection[str]) -> Project:
@@ -356,11 +355,14 @@ class Project:
             if not isinstance(thing, NamedSource):
                 queue.extend(thing.transform.inputs)
 
+    def transforms_of(self, query: Query) -> tuple[Transform, ...]:
+        """What computes `query`, and the views that feed it."""
+        views = (thing.transform for thing in self.upstream(query.transform) if isinstance(thing, View))
+        return (query.transform, *views)
+
     def calls(self, query: Query, name: str) -> bool:
         """Whether a Python function of the query, or of a view that feeds it, uses something called `name`."""
-        things = [thing.transform for thing in self.upstream(query.transform) if isinstance(thing, View)]
-        transforms = [each for each in (query.transform, *things) if isinstance(each, PythonTransform)]
-        return any(name in transform.names() for transform in transforms)
+        return any(isinstance(each, PythonTransform) and name in each.names() for each in self.transforms_of(query))
 
     def sources_of(self, query: Query) -> tuple[NamedSource, ...]:
         """The sources that feed `query`, in the order in which they are met."""
@@ -384,12 +386,12 @@ class Project:
         return tuple(sorted(found, key=lambda table: len(list(self.upstream(table.transform)))))
 
 
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
+def with_inner(code: CodeType) -> Iterator[CodeType]:
     """The code of a function, and of the functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _with_inner(constant)
+            yield from with_inner(constant)
 
 
 def _line(step: dis.Instruction) -> int | None:
