@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cluster import connection, pack
-from headrace.contract import Connector, Jars, path_options
+from headrace.contract import Connector, Jars
 from headrace.errors import PlatformError
 from headrace.model import Project
+from headrace.model.project import paths_of
 from headrace.spark.jvm import jars, session_conf, settings
 from headrace.spark.jvm.session import start
 from headrace.spark.jvm.settings import LOCAL_LISTING, Purpose, default_master, is_local
@@ -118,10 +119,7 @@ def listing_settings(project: Project) -> dict[str, str]:
 
 def _paths(project: Project) -> Iterator[str]:
     """The paths that the project's sources and sinks name."""
-    for connector in _connectors(project):
-        for option in path_options(connector):
-            path = getattr(connector, option)
-            yield from (str(each) for each in (path if isinstance(path, list | tuple) else [path]) if each)
+    yield from (path for connector in _connectors(project) for _, path in paths_of(connector))
 
 
 def _connectors(project: Project) -> Iterator[Connector]:

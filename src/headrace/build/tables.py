@@ -33,12 +33,13 @@ from headrace.storage.private import writing_to
 if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructField
 
 # How many versions of a table outlive the newest one, for `verify`.
 KEPT = 100
 _FACTS = "_version.json"
 _VALUE = "value.pickle"
+_GOES_ON = "; it continues with the last version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,8 @@ class Tables:
         number = self._free(name)
         making = self._home / name / f".{number}"
         try:
-            others = {other: self.frame(other, versions[other]) for other in self._upstream(table)}
+            names = [thing.name for thing in self._project.upstream(table.transform) if thing.name in self.declared]
+            others = {other: self.frame(other, versions[other]) for other in names}
             fresh = self._value(table, others, making) if table.broadcast else self._rows(table, others, making)
             before = self.version(name, versions[name]) if name in versions else None
             if same_schema and before is not None and _shape(fresh) != _shape(before):
@@ -136,7 +138,8 @@ class Tables:
     def _rows(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
         frame = build(self._project, table.transform, self._spark, _no_source, others)
         frame.write.mode("overwrite").parquet(str(making))
-        return self._facts(frame.schema, making)
+        written = self._spark.read.schema(frame.schema).parquet(literal(str(making)))
+        return Version(schema=frame.schema.json(), digest=digest(written), at=_now())
 
     def _value(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
         value = value_of(self._project, table, self._spark, _no_source, others)
@@ -216,13 +219,6 @@ class Tables:
         used = [use.versions.get(name, 0) for use in self.record.uses()]
         return max([0, *there, *used]) + 1
 
-    def _upstream(self, table: Table) -> Iterator[str]:
-        yield from (thing.name for thing in self._project.upstream(table.transform) if thing.name in self.declared)
-
-    def _facts(self, schema: StructType, path: Path) -> Version:
-        frame = self._spark.read.schema(schema).parquet(literal(str(path)))
-        return Version(schema=schema.json(), digest=digest(frame), at=_now())
-
     def _failed(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
         if isinstance(error, TableRefused):
             return error.findings[0]
@@ -233,7 +229,7 @@ class Tables:
         return Finding(
             code="HR561",
             what=f"{table.whose} of query '{self._query.name}' could not be computed: {said}"
-            + self._goes_on(table, versions),
+            + (_GOES_ON if table.name in versions else ""),
             fix="correct the cause; a running query tries again at the next interval",
             where=where,
         )
@@ -242,13 +238,10 @@ class Tables:
         return Finding(
             code="HR562",
             what=f"table '{table.name}' of query '{self._query.name}' has other columns than at the start: "
-            f"{_text(fresh)} in place of {_text(before)}" + self._goes_on(table, {table.name: 0}),
+            f"{_text(fresh)} in place of {_text(before)}{_GOES_ON}",
             fix="stop the query, make it fit the new columns, and start it again; or bring the old columns back",
             where=table.where,
         )
-
-    def _goes_on(self, table: Table, versions: Mapping[str, int]) -> str:
-        return "; it continues with the last version" if table.name in versions else ""
 
 
 def digest(frame: DataFrame) -> str:
@@ -322,7 +315,11 @@ class TableVersions:
 
     def uses(self) -> list[Use]:
         """Every whole line, oldest first."""
-        return list(_parsed(json_lines.read(self.path, skip="any")))
+        found = []
+        for line in json_lines.read(self.path, skip="any"):
+            with suppress(TypeError):
+                found.append(Use(**line))
+        return found
 
     def in_force(self, batch: int) -> dict[str, int]:
         """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
@@ -347,9 +344,3 @@ class TableVersions:
 def in_force(uses: Sequence[Use], batch: int) -> dict[str, int]:
     """The versions that the last of `uses` for `batch` names."""
     return next((dict(use.versions) for use in reversed(uses) if use.from_batch <= batch), {})
-
-
-def _parsed(lines: list[Any]) -> Iterator[Use]:
-    for line in lines:
-        with suppress(TypeError):
-            yield Use(**line)

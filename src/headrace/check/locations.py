@@ -7,13 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.cluster.connection import is_elsewhere
-from headrace.contract import Connector, Identity, path_options, same_place
+from headrace.contract import Connector, Identity, same_place
 from headrace.contract.identity import canonical_path, shown
 from headrace.errors import Finding, PlatformError, Where
 from headrace.model import NamedSource, Project, Query
+from headrace.model.project import paths_of
 from headrace.spark.jvm.settings import CONDITIONAL_CREATION, OBJECT_STORE_PREFIX, default_master
 from headrace.storage.location import is_known, path_fault, place, scheme_of
 from headrace.storage.remote import at
@@ -110,18 +111,12 @@ class _NamedPath(NamedTuple):
 
 def _paths(project: Project) -> Iterator[_NamedPath]:
     for name, source in project.sources.items():
-        for option, path in _of(source.connector):
+        for option, path in paths_of(source.connector):
             yield _NamedPath(f"the source '{name}'", option, path, False, source.at(option))
     for name, query in project.queries.items():
         keeps_log = query.sink.facts.adds_files and not query.sink.facts.transactional
-        for option, path in _of(query.sink):
+        for option, path in paths_of(query.sink):
             yield _NamedPath(f"the sink of query '{name}'", option, path, keeps_log, query.sink_at(option))
-
-
-def _of(connector: Any) -> Iterator[tuple[str, str]]:
-    for option in path_options(connector):
-        value = getattr(connector, option)
-        yield from ((option, str(path)) for path in (value if isinstance(value, (list, tuple)) else [value]) if path)
 
 
 def _implemented(project: Project, scheme: str) -> bool:

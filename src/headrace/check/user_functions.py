@@ -29,28 +29,19 @@ from headrace.user_code import is_installed
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-# Calls by their module and qualified name; a name that ends in a dot stands for all that begins so.
+# Calls by their module and class; a name that ends in a dot stands for all that begins so.
+_NAMES = {
+    "datetime.datetime": ("now", "utcnow", "today"),
+    "datetime.date": ("today",),
+    "time": ("time", "time_ns", "localtime", "gmtime", "ctime"),
+    "uuid": ("uuid1", "uuid4"),
+    "os": ("urandom", "getpid"),
+    "socket": ("gethostname",),
+    "pandas.Timestamp": ("now", "today", "utcnow"),
+}
 _CLOCK_OR_CHANCE = (
-    "datetime.datetime.now",
-    "datetime.datetime.utcnow",
-    "datetime.datetime.today",
-    "datetime.date.today",
-    "time.time",
-    "time.time_ns",
-    "time.localtime",
-    "time.gmtime",
-    "time.ctime",
-    "random.",
-    "secrets.",
-    "uuid.uuid1",
-    "uuid.uuid4",
-    "os.urandom",
-    "os.getpid",
-    "socket.gethostname",
-    "pandas.Timestamp.now",
-    "pandas.Timestamp.today",
-    "pandas.Timestamp.utcnow",
-    "numpy.random.",
+    *(f"{owner}.{name}" for owner, names in _NAMES.items() for name in names),
+    *("random.", "secrets.", "numpy.random."),
 )
 # What only makes a generator whose numbers follow from its seed, or takes one.
 _SEEDED = ("random.Random", "random.seed", "numpy.random.default_rng", "numpy.random.RandomState")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from inspect import getdoc
 from typing import Any
 
@@ -114,7 +114,6 @@ def _settings() -> dict[str, Schema]:
 
 
 def _operations() -> dict[str, Schema]:
-    metrics = _object(targets.METRICS_KEYS, dict.fromkeys(targets.METRICS_KEYS, _TEXT))
     events = _or_variable(_one_of(HOOK_EVENTS))
     made: dict[str, Schema] = {
         "on": {"anyOf": [events, {"type": "array", "items": events}]},
@@ -125,11 +124,11 @@ def _operations() -> dict[str, Schema]:
     hook = {**_object(targets.HOOK_KEYS, made), **_exactly_one(("webhook", "command"))}
     log = {"format": _or_variable(_one_of(LOG_FORMATS)), "max_size": _TEXT, "keep": _TEXT}
     return {
-        "metrics": {**metrics, "required": ["port"]},
+        "metrics": {**_texts_of(targets.METRICS_KEYS), "required": ["port"]},
         "hooks": {"anyOf": [hook, {"type": "array", "items": hook}]},
         "log": _object(targets.LOG_KEYS, log),
         "exit_on_failure": _FLAG,
-        "telemetry": _object(targets.TELEMETRY_KEYS, dict.fromkeys(targets.TELEMETRY_KEYS, _FLAG)),
+        "telemetry": _texts_of(targets.TELEMETRY_KEYS, _FLAG),
     }
 
 
@@ -145,34 +144,25 @@ def _state_store() -> Schema:
 
 def _select(keys: tuple[str, ...]) -> Schema:
     """A SELECT as a text, or with `keys`, one of which holds the text or the path of its file."""
-    made = {"sql": _TEXT, "select": _TEXT, "description": _TEXT, "refresh": _refresh()}
+    refresh = {"anyOf": [_TEXT, _object(("every",), {"every": _TEXT})]}
+    made = {**dict.fromkeys(SQL_KEYS, _TEXT), "refresh": refresh}
     return {"anyOf": [{"type": "string"}, {**_object(keys, made), **_exactly_one(("sql", "select"))}]}
 
 
-def _refresh() -> Schema:
-    return {"anyOf": [_TEXT, _object(("every",), {"every": _TEXT})]}
-
-
 def _query() -> Schema:
+    timed = {**_texts_of(TIMED), "minProperties": 1, "maxProperties": 1}
     made = {
-        "sql": _TEXT,
-        "select": _TEXT,
-        "description": _TEXT,
+        **dict.fromkeys(SQL_KEYS, _TEXT),
         "sink": _sink(),
         "late": _sink(),
         "mode": _or_variable(_one_of(OUTPUT_MODES)),
-        "trigger": _trigger(),
+        "trigger": {"anyOf": [{"type": "string"}, timed]},
         "on_change": _or_variable(_one_of(ON_CHANGE)),
         "renamed_from": _NAMES,
         "state_budget": _TEXT,
-        "restart": {"anyOf": [_one_of([NEVER]), _object(RESTART_KEYS, dict.fromkeys(RESTART_KEYS, _TEXT))]},
+        "restart": {"anyOf": [_one_of([NEVER]), _texts_of(RESTART_KEYS)]},
     }
     return {**_object(QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
-
-
-def _trigger() -> Schema:
-    timed = {**_object(tuple(TIMED), dict.fromkeys(TIMED, _TEXT)), "minProperties": 1, "maxProperties": 1}
-    return {"anyOf": [{"type": "string"}, timed]}
 
 
 # ----------------------------------------------------------------------------------------------------- connectors
@@ -180,8 +170,7 @@ def _trigger() -> Schema:
 
 def _source() -> Schema:
     known = registry.known("source")
-    watermark = _object(WATERMARK_KEYS, dict.fromkeys(WATERMARK_KEYS, _TEXT))
-    watermark["required"] = list(WATERMARK_KEYS)
+    watermark = {**_texts_of(WATERMARK_KEYS), "required": list(WATERMARK_KEYS)}
     pair = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
     made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}, "renamed_from": _NAMES}
     return {**_object((*known, *SOURCE_KEYS), made), **_exactly_one(known)}
@@ -239,6 +228,10 @@ def _object(keys: Iterable[str], made: Mapping[str, Schema]) -> Schema:
         key: {**made[key], **({} if "description" in made[key] else _described(_DOCS.get(key)))} for key in keys
     }
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+def _texts_of(keys: Collection[str], each: Schema = _TEXT) -> Schema:
+    return _object(keys, dict.fromkeys(keys, each))
 
 
 def _by_name(value: Schema) -> Schema:

@@ -80,10 +80,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     if master is not None and (wrong := master_fault(master)) is not None:
         reading.fault("HR125", f"{whose}: '{master}' {wrong[0]}", wrong[1], keys["master"].where)
     storage = _path(keys, "storage", f"{whose}, storage,", reading) or _path(top, "storage", "storage", reading)
-    if (
-        storage is not None
-        and _in_home(storage, "storage", (keys.get("storage") or top["storage"]).where, reading) is None
-    ):
+    if storage and _in_home(storage, "storage", (keys.get("storage") or top["storage"]).where, reading) is None:
         storage = None
     shared = reading.many(keys.get("shared_paths"), f"{whose}, shared_paths", may_be_number=False)
     lines = {key: entry.where for key, entry in ({**top, **keys}).items() if key in KEYS}
@@ -281,8 +278,6 @@ def _log(entry: DocumentEntry | None, reading: DocumentReading) -> Log | None:
 
 
 def _telemetry(entry: DocumentEntry | None, reading: DocumentReading) -> Telemetry:
-    if entry is None or entry.value is None:
-        return Telemetry()
     keys = reading.mapping(entry, "telemetry", TELEMETRY_KEYS, example="otlp: true")
     fix = "write true or false; addresses are set by the variables OTEL_EXPORTER_OTLP_* and OPENLINEAGE_*"
     return Telemetry(**{key: _switch(keys.get(key), f"telemetry, {key}", fix, reading) for key in TELEMETRY_KEYS})

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
+from headrace.declare.assembly import BESIDE
 from headrace.declare.declarations import DeclaredSettings, DeclaredSink, DeclaredSource, restart_policy
 from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import shown
@@ -22,24 +23,20 @@ from headrace.units import parse_size
 
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
-QUERY_KEYS = (*SQL_KEYS, "sink", "mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late")
+QUERY_KEYS = (*SQL_KEYS, "sink", *BESIDE["sink"])
 # Keys that other tools have for a query, and where that stands here.
 _ELSEWHERE = {
-    "source": "name the source in the SELECT: FROM its_name",
-    "sources": "name the source in the SELECT: FROM its_name",
-    "input": "name the input in the SELECT: FROM its_name",
+    **dict.fromkeys(("source", "sources"), "name the source in the SELECT: FROM its_name"),
+    **dict.fromkeys(("input", "from"), "name the input in the SELECT: FROM its_name"),
     "inputs": "name the inputs in the SELECT: FROM its_name",
-    "from": "name the input in the SELECT: FROM its_name",
     "query": "write it as select: the text, or sql: a file",
-    "schedule": "write trigger: {every: 5 minutes}",
-    "interval": "write trigger: {every: 5 minutes}",
-    "checkpoint": "leave it out: checkpoints are below storage",
-    "checkpointLocation": "leave it out: checkpoints are below storage",
+    **dict.fromkeys(("schedule", "interval"), "write trigger: {every: 5 minutes}"),
+    **dict.fromkeys(("checkpoint", "checkpointLocation"), "leave it out: checkpoints are below storage"),
     "output": "write it as sink",
     "watermark": "write it below the source: watermark: {column: time, delay: 2 hours}",
 }
 # Beside the kind of a source.
-SOURCE_KEYS = ("watermark", "renamed_from")
+SOURCE_KEYS = BESIDE["source"]
 WATERMARK_KEYS = ("column", "delay")
 _EXAMPLE = "files: {path: ..., format: json, schema: ...}"
 
@@ -128,31 +125,24 @@ def _select(
         reading.fault("HR112", f"{whose} {what}", "give sql: a file, or select: the text", entry.where)
         return None
     if "select" in found:
-        text = reading.text(found["select"], f"{whose}, select,")
-        where = found["select"].where
+        text, where = reading.text(found["select"], f"{whose}, select,"), found["select"].where
         if text is not None and text.strip().endswith(".sql") and " " not in text.strip():
             fix = f"write sql: {text.strip()}"
             reading.fault("HR116", f"{whose}: select is the name of a file, and takes the text", fix, where)
             return None
-        return None if text is None else Select(kind=kind, name=name, text=text, text_where=where, where=entry.where)
-    path = reading.text(found["sql"], f"{whose}, sql,")
-    if path is None:
+    elif (path := reading.text(found["sql"], f"{whose}, sql,")) is None:
         return None
-    try:
-        text = read_text(root / path)
-    except NoText as error:
-        fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
-        if (root / path).is_file():
-            fix = "make it a readable UTF-8 text file"
-        reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, found["sql"].where)
-        return None
-    return Select(
-        kind=kind,
-        name=name,
-        text=text,
-        text_where=Where(file=shown(root / path), line=1),
-        where=entry.where,
-    )
+    else:
+        where = Where(file=shown(root / path), line=1)
+        try:
+            text = read_text(root / path)
+        except NoText as error:
+            fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
+            if (root / path).is_file():
+                fix = "make it a readable UTF-8 text file"
+            reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, found["sql"].where)
+            return None
+    return None if text is None else Select(kind=kind, name=name, text=text, text_where=where, where=entry.where)
 
 
 def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Duration | None:
@@ -211,12 +201,9 @@ def _source(name: str, entry: DocumentEntry, reading: DocumentReading) -> Declar
     kind = _kind("source", whose, {key: keys[key] for key in keys if key not in SOURCE_KEYS}, entry, reading)
     if kind is None:
         return None
-    options, arguments, lines = _options(keys[kind], f"{whose}, {kind},", reading)
     return DeclaredSource(
         kind=kind,
-        options=options,
-        arguments=arguments,
-        lines=lines,
+        **_options(keys[kind], f"{whose}, {kind},", reading),
         watermark=_watermark(whose, watermark, reading) if watermark else None,
         renamed_from=former_names(whose, keys.get("renamed_from"), reading),
         where=entry.where,
@@ -237,8 +224,8 @@ def sink(
     kind = _kind("sink", f"the sink of {whose}", keys, entry, reading)
     if kind is None:
         return None
-    options, arguments, lines = _options(keys[kind], f"{whose}, sink, {kind},", reading)
-    return DeclaredSink(kind=kind, options=options, arguments=arguments, lines=lines, where=keys[kind].where)
+    options = _options(keys[kind], f"{whose}, sink, {kind},", reading)
+    return DeclaredSink(kind=kind, **options, where=keys[kind].where)
 
 
 def former_names(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> tuple[str, ...]:
@@ -255,6 +242,7 @@ def _kind(
 ) -> str | None:
     """The one key that names the kind; others are misspelt or too many."""
     known = registry.known(what)
+    also = (*known, *SOURCE_KEYS) if what == "source" else known
     if keys and not any(key in known for key in keys) and (fix := _meant_kind(what, keys)):
         reading.fault("HR112", f"{whose} says no kind above its options", fix, entry.where)
         return None
@@ -266,10 +254,9 @@ def _kind(
     kinds = [key for key in keys if key in known] or list(keys)
     for key in keys:
         if key != kinds[0]:
-            also = SOURCE_KEYS if what == "source" else ()
             reading.misplaced.append(keys[key].where)
             inside = {name: f"write it inside: {kinds[0]}: {{{name}: ...}}" for name in _option_names(what, kinds[0])}
-            fix = f"a {what} has one kind" if key in known else nearest(key, (*known, *also), elsewhere=inside)
+            fix = f"a {what} has one kind" if key in known else nearest(key, also, elsewhere=inside)
             reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
     return kinds[0]
 
@@ -304,34 +291,28 @@ def options_of_sink(entry: DocumentEntry | None) -> dict[str, str]:
     return {name: f"write it inside of the sink: {{{kind}: {{{name}: ...}}}}" for kind, name in names}
 
 
-def _options(
-    entry: DocumentEntry, what: str, reading: DocumentReading
-) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, Where]]:
-    """Raw options, or one value in their place, which is the connector's first option."""
-    if entry.value is None:
-        return {}, (), {}
-    if not isinstance(entry.value, (dict, list)):
-        return {}, (entry.value,), {}
+def _options(entry: DocumentEntry, what: str, reading: DocumentReading) -> dict[str, Any]:
+    """Raw options and their lines; or as `arguments` one value in their place, the connector's first option."""
+    if not isinstance(entry.value, (dict, list, type(None))):
+        return {"arguments": (entry.value,)}
     keys = reading.mapping(entry, what, example="option: value")
-    return (
-        {key: value.plain() for key, value in keys.items()},
-        (),
-        {key: value.where for key, value in keys.items()},
-    )
+    return {
+        "options": {key: value.plain() for key, value in keys.items()},
+        "lines": {key: value.where for key, value in keys.items()},
+    }
 
 
 def _watermark(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Watermark | None:
+    fix = "write watermark: {column: time, delay: 2 hours}"
     if isinstance(entry.value, list) and len(entry.value) == 2:
         keys = dict(zip(WATERMARK_KEYS, entry.value, strict=True))
     elif not isinstance(entry.value, dict):
-        fix = "write watermark: {column: time, delay: 2 hours}"
         reading.fault("HR104", f"the watermark of {whose} is not a pair of a column and a delay", fix, entry.where)
         return None
     else:
         keys = reading.mapping(entry, f"{whose}, watermark,", WATERMARK_KEYS)
     for key in WATERMARK_KEYS:
         if key not in keys or keys[key].value is None:
-            fix = "write watermark: {column: time, delay: 2 hours}"
             reading.fault("HR112", f"the watermark of {whose} lacks '{key}'", fix, entry.where)
     column = reading.text(keys.get("column"), f"{whose}, watermark, column,")
     delay = reading.parsed(keys.get("delay"), f"{whose}, watermark, delay", Duration.parse, "write for example 2 hours")

@@ -386,6 +386,13 @@ class Project:
         return tuple(sorted(found, key=lambda table: len(list(self.upstream(table.transform)))))
 
 
+def paths_of(connector: contract.Connector) -> Iterator[tuple[str, str]]:
+    """The paths that a source or a sink names, each with its option."""
+    for option in contract.path_options(connector):
+        value = getattr(connector, option)
+        yield from ((option, str(path)) for path in (value if isinstance(value, (list, tuple)) else [value]) if path)
+
+
 def with_inner(code: CodeType) -> Iterator[CodeType]:
     """The code of a function, and of the functions inside it."""
     yield code
