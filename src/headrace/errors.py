@@ -277,41 +277,28 @@ def reason(error: BaseException) -> str:
 
 
 # Words of Spark, and of other tools, for what has another name here.
-SYNONYMS = {
-    "processing_time": "every",
-    "output_mode": "mode",
-    "topic": "subscribe",
-    "topics": "subscribe",
-    "primary_key": "key",
-    "merge_keys": "key",
-    "unique_key": "key",
-    "file": "files",
-    "directory": "path",
-    "dir": "path",
-    "table_name": "table",
-    "jdbc": "postgres",
-    "postgresql": "postgres",
-    "mariadb": "mysql",
-    "stdout": "console",
-    "print": "console",
-    "csv": "files",
-    "json": "files",
-    "parquet": "files",
-    "start": "run",
-    "execute": "run",
-    "validate": "check",
-    "lint": "check",
-    "test": "verify",
-    "new": "init",
-    "create": "init",
-    "example": "demo",
-    "ps": "status",
+_WORDS = {
+    "every": "processing_time",
+    "mode": "output_mode",
+    "subscribe": "topic topics",
+    "key": "primary_key merge_keys unique_key",
+    "files": "file csv json parquet",
+    "path": "directory dir",
+    "table": "table_name",
+    "postgres": "jdbc postgresql",
+    "mysql": "mariadb",
+    "console": "stdout print",
+    "run": "start execute",
+    "check": "validate lint",
+    "verify": "test",
+    "init": "new create",
+    "demo": "example",
+    "status": "ps",
 }
+_SYNONYMS = {word: name for name, words in _WORDS.items() for word in words.split()}
 
 
-def nearest(
-    name: str, known: Iterable[str], *, most: int = 3, elsewhere: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def nearest(name: str, known: Iterable[str], *, elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
     """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near.
 
     elsewhere: names that are known at another place, each with what to do there.
@@ -320,7 +307,7 @@ def nearest(
     if name in elsewhere:
         return elsewhere[name]
     if elsewhere:
-        told = nearest(name, names, most=most)
+        told = nearest(name, names)
         if told.startswith("did you mean"):
             return told
         there = difflib.get_close_matches(name.lower(), elsewhere, n=1, cutoff=0.7)
@@ -329,8 +316,8 @@ def nearest(
         return "there is none"
     folded = {re.sub(r"[-_\s]", "", each).lower(): each for each in names}
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
-    other = SYNONYMS.get(snake)
-    near = difflib.get_close_matches(re.sub(r"[-_\s]", "", name).lower(), folded, n=most, cutoff=0.6)
+    other = _SYNONYMS.get(snake)
+    near = difflib.get_close_matches(re.sub(r"[-_\s]", "", name).lower(), folded, n=3, cutoff=0.6)
     close = [other] if other in names else [folded[each] for each in near]
     if close and close[0].lower() == name.lower():
         close = close[:1]

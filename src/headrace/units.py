@@ -7,21 +7,15 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-_SECONDS = {
-    "millisecond": 0.001,
-    "ms": 0.001,
-    "second": 1.0,
-    "sec": 1.0,
-    "s": 1.0,
-    "minute": 60.0,
-    "min": 60.0,
-    "m": 60.0,
-    "hour": 3600.0,
-    "h": 3600.0,
-    "day": 86400.0,
-    "d": 86400.0,
-    "week": 604800.0,
+_WORDS = {
+    0.001: "millisecond ms",
+    1.0: "second sec s",
+    60.0: "minute min m",
+    3600.0: "hour h",
+    86400.0: "day d",
+    604800.0: "week",
 }
+_SECONDS = {word: seconds for seconds, words in _WORDS.items() for word in words.split()}
 LONGEST_SECONDS = 1000 * 365 * 86_400.0
 _SPARK_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPARK_TIME = re.compile(r"\s*(-?\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
@@ -76,6 +70,14 @@ class Duration:
 
     def __str__(self) -> str:
         return self.text
+
+
+def some_time(text: str) -> Duration:
+    """The length of time that `text` is; raises ValueError, with a sentence, for none and for one of no time at all."""
+    found = Duration.parse(text)
+    if not found.seconds:
+        raise ValueError(f"'{text}' is no time at all")
+    return found
 
 
 def instant(seconds: float) -> datetime:

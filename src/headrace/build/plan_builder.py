@@ -168,7 +168,14 @@ class _Builder:
         if transform.wants_spark:
             arguments["spark"] = self.spark
         if (place := transform.line_of("writeStream")) is not None:
-            raise CheckFailed(_starts_itself(transform, place))
+            # Called, the function would start a stream, in a check as well, of which no run knows.
+            raise CheckFailed(
+                code="HR213",
+                what=f"the function {transform.function.__name__} uses writeStream, by which it would start a stream "
+                "itself",
+                fix="return the DataFrame: the query has a sink, a mode and a trigger, and starts it",
+                where=_place(transform, place),
+            )
         return transform.function(**arguments)
 
 
@@ -178,16 +185,6 @@ def _not_sent(thing: Table, why: str) -> Finding:
         what=f"the broadcast '{thing.name}' is of no use: {why}",
         fix="return a value of Python's that can be pickled, such as a dict; of a DataFrame, what it collects",
         where=thing.where,
-    )
-
-
-def _starts_itself(transform: PythonTransform, place: tuple[str, int]) -> Finding:
-    """Called, the function would start a stream, in a check as well, of which no run knows."""
-    return Finding(
-        code="HR213",
-        what=f"the function {transform.function.__name__} uses writeStream, by which it would start a stream itself",
-        fix="return the DataFrame: the query has a sink, a mode and a trigger, and starts it",
-        where=_place(transform, place),
     )
 
 

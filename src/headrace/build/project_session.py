@@ -35,7 +35,7 @@ def session(
     project.target.require_settings()
     master = project.target.master or default_master()
     connection.use_this_python(master)
-    begin, needed = preparing or _nobody, jars_of(project)
+    begin, needed = preparing or (lambda step: None), jars_of(project)
     if needed:
         begin(f"looking for the jars of {', '.join(each.name for each in needed)}")
     if not is_local(master):
@@ -59,10 +59,6 @@ def session(
     storage = None if purpose in ("short", "reading") else project.storage
     connection.make_ready(made, master, worker_packages(project), storage, begin=begin)
     return made
-
-
-def _nobody(step: str) -> None:
-    """Tell nobody."""
 
 
 def worker_packages(project: Project) -> set[str]:

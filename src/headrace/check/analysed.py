@@ -76,7 +76,10 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         conditions = [finding for each in grouped for finding in _uncleaned(query, each)]
         # Of a condition that is not met Spark says only that there is no watermark.
         explained = any(finding.severity == "error" for finding in conditions)
-        by_spark = (each for each in _spark_refuses(query, frame) if not (explained and NO_WATERMARK in each.what))
+        error = operations.refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
+        by_spark = [] if error is None else [finding_of(error, where=query.where, subject=query.whose)]
+        if explained:
+            by_spark = [each for each in by_spark if NO_WATERMARK not in each.what]
         refused = (*by_spark, *_impossible(query, frame, grouped), *conditions)
     yield from refused
     yield from async_progress(query, facts.keeps_state)
@@ -100,13 +103,6 @@ def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[
     found = operations.stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
     notes = (*unremoved(query, states), *clock_and_order(query, facts, determinism(frame)))
     return state_bounds(query, states, found, policy=_policy(frame)), notes
-
-
-def _spark_refuses(query: Query, frame: DataFrame) -> Iterator[Finding]:
-    """What UnsupportedOperationChecker says of the plan in the query's output mode."""
-    error = operations.refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
-    if error is not None:
-        yield finding_of(error, where=query.where, subject=f"query '{query.name}'")
 
 
 def _policy(frame: DataFrame) -> str:

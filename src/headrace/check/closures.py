@@ -52,7 +52,7 @@ def changed_by(
     executed: the code that ran then; without it nothing is found, for nobody knows which code is for rows.
     """
     found: dict[tuple[str, str], Changed] = {}
-    in_driver = {_key(code) for code in executed}
+    in_driver = {(code.co_filename, code.co_firstlineno, code.co_name) for code in executed}
     for code, scope in codes(function, is_own) if executed else ():
         if code in executed or code is getattr(function, "__code__", None):
             continue
@@ -75,10 +75,6 @@ def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Findi
             "a worker is to remember, functools.lru_cache keeps",
             where=each.where,
         )
-
-
-def _key(code: CodeType) -> tuple[str, int, str]:
-    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 def _changes(
@@ -231,15 +227,11 @@ def watched(
 def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
     """The findings about what the functions of `query` did while it was built."""
     for name, (_, value) in found.settings.items():
-        yield Finding(
-            code="HR643",
-            what=f"query '{query.name}' sets {name} to {value} while it is built, which every query of the session "
-            "gets from then on, and one whose checkpoint holds another value never"
-            if value is not None
-            else f"query '{query.name}' takes {name} away while it is built, for every query of the session",
-            fix="declare the setting for the project or the target: spark: {KEY: VALUE}",
-            where=query.where,
-        )
+        what = f"takes {name} away while it is built, for every query of the session"
+        if value is not None:
+            what = f"sets {name} to {value} while it is built, which every query of the session gets from then on, and "
+            what += "one whose checkpoint holds another value never"
+        yield query.finding("HR643", what, "declare the setting for the project or the target: spark: {KEY: VALUE}")
     for each in asked:
         if each.at_build:
             yield Finding(

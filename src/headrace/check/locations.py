@@ -24,7 +24,7 @@ _AUTHORITIES = {"hdfs": "host", "s3a": "bucket"}
 # Names that others give to what Hadoop calls s3a://, and under which it has no file system of its own.
 _NAMESAKES = ("s3", "s3n")
 # What is kept lies in directories of these names.
-_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
+NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 # On a cluster of the same machine, executors see the paths that the driver sees.
 _FIX = "name a path that all machines see, such as hdfs:// or s3a://; or declare a mounted directory: shared_paths"
 
@@ -78,7 +78,9 @@ def remote_paths(project: Project) -> Iterator[Finding]:
             what = f"{each.whose} has the path {each.path}, which {wrong[0]}"
             yield Finding(code="HR834", what=what, fix=wrong[1], where=each.where)
             continue
-        if scheme in _NAMESAKES and not _implemented(project, str(scheme)):
+        # Somebody may have told Hadoop of such a file system.
+        told = f"spark.hadoop.fs.{scheme}.impl" in project.target.spark or "HADOOP_CONF_DIR" in os.environ
+        if scheme in _NAMESAKES and not told:
             yield Finding(
                 code="HR838",
                 what=f"{each.whose} has the path {each.path}, and Spark has no file system for {scheme}://",
@@ -95,8 +97,8 @@ def remote_paths(project: Project) -> Iterator[Finding]:
             # What Spark alone reads or writes there it may reach by ways that Headrace does not have, as Kerberos.
             may_reach = isinstance(error, StoreNotAsked) and not each.keeps_log
             for finding in error.findings:
-                told = finding.but(what=f"{each.whose} has the path {each.path}: {finding.what}", where=each.where)
-                yield told.weighed("warning") if may_reach else told
+                named = finding.but(what=f"{each.whose} has the path {each.path}: {finding.what}", where=each.where)
+                yield named.weighed("warning") if may_reach else named
 
 
 class _NamedPath(NamedTuple):
@@ -117,11 +119,6 @@ def _paths(project: Project) -> Iterator[_NamedPath]:
         keeps_log = query.sink.facts.adds_files and not query.sink.facts.transactional
         for option, path in paths_of(query.sink):
             yield _NamedPath(f"the sink of query '{name}'", option, path, keeps_log, query.sink_at(option))
-
-
-def _implemented(project: Project, scheme: str) -> bool:
-    """Whether somebody has told Hadoop of such a file system, or may have."""
-    return f"spark.hadoop.fs.{scheme}.impl" in project.target.spark or "HADOOP_CONF_DIR" in os.environ
 
 
 def cluster(project: Project) -> Iterator[Finding]:
@@ -275,7 +272,7 @@ def _faults(thing: Query | NamedSource, declared: Mapping[str, Query | NamedSour
     word = thing.word
     for former in dict.fromkeys(thing.renamed_from):
         twin = next((each for each in declared.values() if each is not thing and former in each.renamed_from), None)
-        if _NAME.match(former) is None:
+        if NAME.match(former) is None:
             what, fix = f"is renamed from '{former}', which is no name", "write the name that it had before"
         elif former == thing.name:
             what, fix = "is renamed from itself", "write the name that it had before, or leave the key out"

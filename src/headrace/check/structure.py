@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
-from headrace.check.locations import cluster, is_same_place, places, remote_paths, renames, storage
+from headrace.check.locations import NAME, cluster, is_same_place, places, remote_paths, renames, storage
 from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
@@ -20,7 +20,6 @@ from headrace.model.spark_settings import misspelt
 from headrace.spark import ddl
 
 LONGEST_NAME = 120
-_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
 def structure(project: Project) -> Iterator[Finding]:
@@ -148,7 +147,7 @@ def _hooks(project: Project) -> Iterator[Finding]:
 def _names(project: Project) -> Iterator[Finding]:
     folded: dict[str, str] = {}
     for thing in _things(project):
-        if not _NAME.match(thing.name):
+        if not NAME.match(thing.name):
             yield Finding(
                 code="HR254",
                 what=f"the name of {thing.whose} has other characters than letters, digits and _",
@@ -249,9 +248,8 @@ def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
 def _resolved(project: Project, query: Query) -> bool:
     """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
     known = {**project.inputs(), **project.counters}
-    bodies = [query.transform]
-    bodies += [thing.transform for thing in project.upstream(query.transform) if not isinstance(thing, NamedSource)]
-    return all(name in known for body in bodies for name in body.inputs)
+    things = [thing for thing in project.upstream(query.transform) if not isinstance(thing, NamedSource)]
+    return all(name in known for thing in (query, *things) for name in thing.transform.inputs)
 
 
 def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:

@@ -120,13 +120,8 @@ def _inside(thing: Any) -> list[Any]:
         return [each for each in vars(thing).values() if isinstance(each, FunctionType)]
     if isinstance(thing, ModuleType):
         return []
-    known = vars_of(thing)
+    known = getattr(thing, "__dict__", {})
     return [known[name] for name in ("func", "__wrapped__") if isinstance(known.get(name), FunctionType)]
-
-
-def vars_of(thing: Any) -> Mapping[str, Any]:
-    """The attributes that an object has itself."""
-    return getattr(thing, "__dict__", {})
 
 
 def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

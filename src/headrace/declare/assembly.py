@@ -30,7 +30,7 @@ from headrace.declare.option_values import OptionValueError, read_option
 from headrace.declare.variables import NO_HOME, Variables, expanded
 from headrace.errors import Finding, PlatformError, ProjectError, Where, nearest
 from headrace.model import Trigger
-from headrace.queries.late_rows import late_names, with_late_query
+from headrace.queries.late_rows import late_names
 from headrace.redaction import remember_settings
 
 if TYPE_CHECKING:
@@ -122,13 +122,6 @@ class Assembly:
             secrets=dict(self.variables.secrets),
             modules=tuple(self.modules),
         )
-
-    def with_late_queries(self, project: model.Project) -> model.Project:
-        """`project` with a query for the late rows of each query that has a sink for them."""
-        for name, (declared, sink) in self.late.items():
-            if name in project.queries:
-                project = with_late_query(project, project.queries[name], sink, declared.kind, declared.where)
-        return project
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:
         options = dict(declared.options)

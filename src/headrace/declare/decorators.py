@@ -150,7 +150,7 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
         fix = "write def in place of async def" if wrong.startswith("an async") else "return the DataFrame"
         fault("HR117", f"'{called}' is {wrong}", fix, where)
     inputs = tuple(_parameters(body, called, where))
-    in_module = frame.f_locals is frame.f_globals
+    seen = {} if frame.f_locals is frame.f_globals else frame.f_locals
     return {
         "function": body,
         "name": called,
@@ -158,7 +158,7 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
         "wants_spark": "spark" in inputs,
         "where": where,
         "description": " ".join((getattr(body, "__doc__", None) or "").strip().split("\n\n")[0].split()),
-        "scope": {} if in_module else _declared(frame.f_locals),
+        "scope": {name: thing for name, thing in seen.items() if isinstance(thing, DECLARED)},
     }
 
 
@@ -167,10 +167,6 @@ def _not_plain(body: Body) -> str:
     if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         return "an async function, which nothing awaits"
     return "a generator, which yields in place of returning" if inspect.isgeneratorfunction(body) else ""
-
-
-def _declared(names: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: thing for name, thing in names.items() if isinstance(thing, DECLARED)}
 
 
 def _parameters(body: Body, called: str, where: Where) -> list[str]:

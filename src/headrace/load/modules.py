@@ -34,7 +34,6 @@ LIMIT = Duration.parse("60 seconds")
 QUIET_SECONDS = 5.0
 _load_number = itertools.count(1)
 _borrowed: dict[str, ModuleType] = {}
-_of_root: dict[Path, tuple[ModuleType, ...]] = {}
 DOCUMENTS = ("headrace.yml", "headrace.yaml")
 _NOT_OURS = re.compile(r"(test_.*|.*_test|conftest|setup|_.*)\.py\Z")
 _MENTIONS = re.compile(rb"\bheadrace\b")
@@ -42,17 +41,17 @@ _MENTIONS = re.compile(rb"\bheadrace\b")
 _NEVER = re.compile(r"(typing\.)?TYPE_CHECKING\Z|__name__ == '__main__'\Z")
 
 
-def project_modules(root: Path) -> tuple[ModuleType, ...]:
-    """The modules that the last load of the project at `root` ran or imported from below it."""
-    return _of_root.get(root, ())
-
-
 class _TookTooLong(BaseException):
     """A file of the project has not come to its end within the limit; no `except Exception` of it takes this."""
 
 
-def run(root: Path, files: Sequence[Path], limit: Duration = LIMIT) -> tuple[list[tuple[str, Any]], list[Finding]]:
-    """Run `files`, each for `limit` at most, and return what they declare, by name and in order, with their faults."""
+def run(
+    root: Path, files: Sequence[Path], limit: Duration
+) -> tuple[list[tuple[str, Any]], list[Finding], tuple[ModuleType, ...]]:
+    """Run `files`, each for `limit` at most: what they declare, by name and in order, their faults, and the modules.
+
+    Those are the ones that were run, or imported from below `root`.
+    """
     runner = _Runner(root, files, next(_load_number))
     before = dict(sys.modules)
     with collecting() as findings, _importing(root, runner, before), deferring():
@@ -64,8 +63,7 @@ def run(root: Path, files: Sequence[Path], limit: Duration = LIMIT) -> tuple[lis
                 findings.extend(error.findings)
             except (Exception, SystemExit, _TookTooLong) as error:
                 findings.append(_finding(error, file, root))
-    _of_root[root] = tuple(runner.modules.values()) + _below(root, before)
-    return list(_declared(runner.modules.values())), findings
+    return list(_declared(runner.modules.values())), findings, (*runner.modules.values(), *_below(root, before))
 
 
 @contextmanager
@@ -357,10 +355,7 @@ def _when_loaded(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_import(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Import):
-        return any(alias.name.partition(".")[0] == "headrace" for alias in statement.names)
-    return (
-        isinstance(statement, ast.ImportFrom)
-        and not statement.level
-        and (statement.module or "").partition(".")[0] == "headrace"
-    )
+    names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+    if isinstance(statement, ast.ImportFrom) and not statement.level:
+        names = [statement.module or ""]
+    return any(name.partition(".")[0] == "headrace" for name in names)

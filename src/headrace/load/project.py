@@ -19,7 +19,7 @@ from headrace.load import document, modules, sql, targets, yaml_queries
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.load.modules import ProjectFiles, find, nothing_at
 from headrace.load.yaml_queries import Select, WrittenQuery
-from headrace.queries.late_rows import late_names
+from headrace.queries.late_rows import late_names, with_late_query
 from headrace.units import Duration
 
 _SECTIONS = ("sources", "tables", "views", "queries")
@@ -69,26 +69,26 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
     sources = yaml_queries.sources(top.get("sources"), reading)
     selects = yaml_queries.selects(top, reading, place.root)
     queries = yaml_queries.queries(top.get("queries"), reading, place.root)
-    declared, faults = modules.run(place.root, _module_files(top, place, reading), _load_limit(reading, where))
+    declared, faults, own = modules.run(place.root, _module_files(top, place, reading), _load_limit(reading, where))
     if place.document is None and not declared and not faults:
         raise ProjectError(nothing_at(place))
-    own = modules.project_modules(place.root)
     assembly = Assembly(root=place.root, variables=variables, modules=own)
     parts = _Parts(assembly)
-    parts.take_written(sources, selects, queries)
-    parts.take_declared(declared)
+    parts.take(sources, selects, queries, declared)
     findings = [*reading.findings, *faults, *parts.findings, *assembly.findings]
     in_order = {name: parts.queries[name] for name in parts.places if name in parts.queries}
-    project = assembly.with_late_queries(assembly.project(name, in_order, target=chosen))
+    project = assembly.project(name, in_order, target=chosen)
+    for late_of, (late, late_sink) in assembly.late.items():
+        if late_of in project.queries:
+            project = with_late_query(project, project.queries[late_of], late_sink, late.kind, late.where)
     if findings:
         # What is whole is judged too, so that one look tells all that is wrong.
-        names = {*parts.places, *(key for section in _SECTIONS for key in _mapping(top.get(section)))}
         lines = {where.line for where in reading.misplaced}
         entries = {name: entry for section in _SECTIONS for name, entry in _mapping(top.get(section)).items()}
         unsound = [name for name, entry in entries.items() if not lines.isdisjoint(entry.lines())]
         besides = structure.declared(
             project,
-            faulty=None if faults or not top else names,
+            faulty=None if faults or not top else {*parts.places, *entries},
             unsound=[*unsound, *parts.twice],
             incomplete=parts.incomplete,
         )
@@ -190,24 +190,27 @@ class _Parts:
         self.findings.append(Finding(code="HR109", what=what, fix="rename one of the two", where=where))
         return False
 
-    def take_written(
-        self, sources: Mapping[str, DeclaredSource], selects: Iterable[Select], queries: Iterable[WrittenQuery]
+    def take(
+        self,
+        sources: Mapping[str, DeclaredSource],
+        selects: Iterable[Select],
+        queries: Iterable[WrittenQuery],
+        declared: list[tuple[str, Declared]],
     ) -> None:
+        """What is written in the document, and what Python files declare; a SELECT may name all of it."""
         for name, source in sources.items():
             if self.claim(name, source.where):
                 self.assembly.take(name, source)
         for select in selects:
             if self.claim(select.name, select.where):
                 self.waiting.append((select, None))
-        for query in queries:
-            if not self.claim(query.name, query.where):
+        for written in queries:
+            if not self.claim(written.name, written.where):
                 continue
-            if query.select is not None:
-                self.waiting.append((query.select, query))
+            if written.select is not None:
+                self.waiting.append((written.select, written))
             else:  # Its sink is judged all the same.
-                self._query(query, None)
-
-    def take_declared(self, declared: list[tuple[str, Declared]]) -> None:
+                self._query(written, None)
         for name, thing in declared:
             if not self.claim(name, thing.where):
                 continue
@@ -215,7 +218,9 @@ class _Parts:
                 self._query(thing, transform(thing))
             else:
                 self.assembly.take(name, thing)
-        inputs = [name for name in self.places if name not in self._query_names(declared)]
+        of_queries = {name for name, thing in declared if isinstance(thing, DeclaredQuery)}
+        of_queries |= {query.name for _, query in self.waiting if query is not None}
+        inputs = [name for name in self.places if name not in of_queries]
         for select, query in self.waiting:
             body, faults = sql.transform(select.text, select.text_where, inputs)
             self.findings.extend(faults)
@@ -227,10 +232,6 @@ class _Parts:
                 self.assembly.tables[name] = made
             elif body is not None:
                 self.assembly.views[name] = model.View(name=name, transform=body, where=where)
-
-    def _query_names(self, declared: list[tuple[str, Declared]]) -> set[str]:
-        names = {name for name, thing in declared if isinstance(thing, DeclaredQuery)}
-        return names | {query.name for _, query in self.waiting if query is not None}
 
     def _query(self, declared: DeclaredSettings, rows: model.Transform | None) -> None:
         query = self.assembly.query(declared, rows)

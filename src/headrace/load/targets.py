@@ -17,7 +17,7 @@ from headrace.model.spark_settings import fault as setting_fault
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS
 from headrace.redaction import remember_settings
 from headrace.spark.jvm.preconditions import master_fault
-from headrace.units import Duration, is_host, size_bytes
+from headrace.units import is_host, size_bytes, some_time
 
 OPERATION_KEYS = ("metrics", "hooks", "log", "telemetry", "exit_on_failure")
 METRICS_KEYS = ("port", "address", "token")
@@ -233,16 +233,9 @@ def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
         reading.fault("HR873", f"a webhook {wrong}", _HOOK, keys["webhook"].where)
         return None
     remember_settings({"token": url})
-    timeout = reading.parsed(keys.get("timeout"), "hooks, timeout", _some_time, "write for example 10 seconds")
+    timeout = reading.parsed(keys.get("timeout"), "hooks, timeout", some_time, "write for example 10 seconds")
     on = tuple(event for event in HOOK_EVENTS if event in events)
     return Hook(on=on, webhook=url, command=command, timeout=timeout or Hook.timeout, where=entry.where)
-
-
-def _some_time(text: str) -> Duration:
-    found = Duration.parse(text)
-    if not found.seconds:
-        raise ValueError(f"'{text}' is no time at all")
-    return found
 
 
 def _url_fault(url: str) -> str:

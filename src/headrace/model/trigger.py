@@ -5,11 +5,11 @@ Source: Structured Streaming guide, "Triggers".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
-from headrace.units import Duration
+from headrace.units import Duration, some_time
 
 _SECOND, _FIVE_MINUTES, _TEN_MINUTES = map(Duration.parse, ("1 second", "5 minutes", "10 minutes"))
 
@@ -122,7 +122,7 @@ def restart_of(given: Any) -> tuple[Restart, tuple[str, ...]]:
     faults = []
     for key, value in given.items():
         try:
-            found |= dict(_read(key, value))
+            found[key] = _read(key, value)
         except ValueError as error:
             faults.append(str(error))
     policy = replace(Restart(), **found)
@@ -131,18 +131,14 @@ def restart_of(given: Any) -> tuple[Restart, tuple[str, ...]]:
     return policy, tuple(faults)
 
 
-def _read(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _read(key: str, value: Any) -> int | Duration:
     if key not in RESTART_KEYS:
         raise ValueError(f"restart has no key '{key}'")
     if key == "limit":
         if not str(value).isdigit():
             raise ValueError(f"restart, limit: '{value}' is no whole number from 0")
-        yield key, int(value)
-    else:
-        try:
-            length = value if isinstance(value, Duration) else Duration.parse(str(value))
-        except ValueError as error:
-            raise ValueError(f"restart, {key}: {error}") from error
-        if not length.seconds:
-            raise ValueError(f"restart, {key}: '{value}' is no time at all")
-        yield key, length
+        return int(value)
+    try:
+        return some_time(str(value))
+    except ValueError as error:
+        raise ValueError(f"restart, {key}: {error}") from error
