@@ -96,8 +96,6 @@ verify.__dict__ = vars(_verify)
 del _change, _check, _load, _plan, _run, _verify
 
 
-_OF_CONNECTORS = {"sink": "connectors", "source": "connectors"}
-
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.
 
     def __getattr__(name: str) -> object:
@@ -106,7 +104,8 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
             return import_module("headrace.model").Project
         if name in __all__:
             import_module("headrace.declare.assembly").set_starter(start_query)
-            return getattr(import_module(f"headrace.declare.{_OF_CONNECTORS.get(name, 'decorators')}"), name)
+            room = "connectors" if name in ("sink", "source") else "decorators"
+            return getattr(import_module(f"headrace.declare.{room}"), name)
         raise AttributeError(f"module 'headrace' has no attribute '{name}'")
 
 

@@ -114,7 +114,6 @@ def listing_settings(project: Project) -> dict[str, str]:
 
 
 def _paths(project: Project) -> Iterator[str]:
-    """The paths that the project's sources and sinks name."""
     yield from (path for connector in _connectors(project) for _, path in paths_of(connector))
 
 

@@ -289,7 +289,6 @@ def _direct(join: StreamJoin) -> bool:
 
 
 def _side_name(side: JoinSide) -> str:
-    """The sources of a side, in words."""
     return ", ".join(f"'{name}'" for name in side.sources) or "one side"
 
 

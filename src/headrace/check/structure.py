@@ -78,7 +78,6 @@ def concerning(project: Project, names: Collection[str], *, beside: Beside | Non
 
 
 def _things(project: Project) -> Iterator[NamedSource | Table | View | Counter | Query]:
-    """Everything declared."""
     yield from project.sources.values()
     yield from project.tables.values()
     yield from project.views.values()
@@ -98,7 +97,6 @@ def _nothing_to_run(project: Project) -> Iterator[Finding]:
 
 
 def _target(project: Project) -> Iterator[Finding]:
-    """The target's settings and storage."""
     if unusable := list(storage(project)):
         yield from unusable
     elif project.storage.exists() and not project.storage.is_dir():
@@ -161,14 +159,11 @@ def _names(project: Project) -> Iterator[Finding]:
                 fix=f"give it {LONGEST_NAME} at most: directories and tables are named after it",
                 where=thing.where,
             )
-        if (
-            isinstance(thing, NamedSource)
-            and source_of(thing.name) != thing.name
-            and source_of(thing.name) in project.sources
-        ):
+        used = source_of(thing.name)
+        if isinstance(thing, NamedSource) and used != thing.name and used in project.sources:
             yield thing.finding(
                 "HR254",
-                f"has the name of another use of the source '{source_of(thing.name)}'",
+                f"has the name of another use of the source '{used}'",
                 f"rename it, for example to {thing.name.replace('__', '_')}",
             )
         other = folded.setdefault(thing.name.lower(), thing.whose)

@@ -236,13 +236,12 @@ def unknown_options(
     lines: of a file in which keys that are not the connector's stand beside it.
     """
     known = registry.option_names(kind, name)
-    beside = {key: f"write {key} one level higher, beside {name}:" for key in BESIDE[kind]}
-    if kind == "sink":
-        beside = {key: f"write {key} at the query, beside sink:" for key in BESIDE[kind]}
-    if not lines:  # Python, where they are arguments of the same call, or of the query's decorator
-        beside = {key: f"did you mean '{key}'?" for key in BESIDE[kind]}
-        if kind == "sink":
-            beside = {key: f"give {key} to @hr.query: @hr.query(sink=..., {key}=...)" for key in BESIDE[kind]}
+    # Without lines it is Python, where they are arguments of the same call, or of the query's decorator.
+    if kind == "source":
+        how = "write {0} one level higher, beside {1}:" if lines else "did you mean '{0}'?"
+    else:
+        how = "write {0} at the query, beside sink:" if lines else "give {0} to @hr.query: @hr.query(sink=..., {0}=...)"
+    beside = {key: how.format(key, name) for key in BESIDE[kind]}
     return [
         Finding(
             code="HR103",

@@ -28,8 +28,8 @@ class Variables:
 
     environ: the environment, looked at first.
     vars: the target's own, looked at next; `vars_of` is its name for messages.
-    dotenv: what the project's `.env` file says, looked at last; `dotenv_file` is that file, there or not, and
-        `dotenv_passed_over` are the lines of it that say nothing.
+    dotenv: what the project's `.env` file says, looked at last; `dotenv_passed_over` are the lines of it that
+        say nothing.
     secrets: secret values given out, each with the text that stood for it.
     may_lack: whether the project may lack variables of what works on data: sources, sinks, settings of Spark, hooks.
     lacking: what is wrong with settings and hooks, if they may lack theirs.
@@ -39,7 +39,6 @@ class Variables:
     vars: Mapping[str, str] = field(default_factory=dict)
     vars_of: str = ""
     dotenv: Mapping[str, str] = field(default_factory=dict)
-    dotenv_file: Path
     dotenv_passed_over: tuple[int, ...] = ()
     root: Path
     secrets: dict[str, str] = field(default_factory=dict)
@@ -62,7 +61,6 @@ class Variables:
         return cls(
             environ=os.environ if environ is None else environ,
             dotenv=values,
-            dotenv_file=file,
             dotenv_passed_over=passed_over,
             root=root,
             may_lack=may_lack,
@@ -70,10 +68,7 @@ class Variables:
 
     def get(self, name: str) -> str | None:
         """The value of `name` from the first place that has it."""
-        for place in (self.environ, self.vars, self.dotenv):
-            if name in place:
-                return place[name]
-        return None
+        return next((place[name] for place in (self.environ, self.vars, self.dotenv) if name in place), None)
 
     def expand(self, value: Any, where: Where, findings: list[Finding]) -> Any:
         """`value` with every reference in its texts replaced, those in lists and mappings too."""
@@ -130,12 +125,13 @@ class Variables:
         searched = ["the environment"]
         if self.vars_of:
             searched.append(f"vars of target '{self.vars_of}'")
-        searched.append(f"{shown(self.dotenv_file)}{'' if self.dotenv_file.is_file() else ' (no such file)'}")
+        file = self.root / ".env"
+        searched.append(f"{shown(file)}{'' if file.is_file() else ' (no such file)'}")
         near = nearest(name, [*self.vars, *self.dotenv, *self.environ])
         hint = f"; {near}" if near.startswith("did you mean") else ""
         if self.dotenv_passed_over:
             lines = ", ".join(map(str, self.dotenv_passed_over[:3]))
-            hint += f"; what stands in line {lines} of {shown(self.dotenv_file)} is not KEY=VALUE"
+            hint += f"; what stands in line {lines} of {shown(file)} is not KEY=VALUE"
         return Finding(
             code="HR105",
             what=f"the variable '{name}' is not set; searched: {', '.join(searched)}",

@@ -180,7 +180,7 @@ def _below(root: Path, before: Mapping[str, ModuleType]) -> tuple[ModuleType, ..
     found = []
     for name, module in new.items():
         file = None if name.startswith("headrace_project_") else getattr(module, "__file__", None)
-        if file is not None and Path(file).is_relative_to(root) and "site-packages" not in Path(file).parts:
+        if file is not None and Path(file).is_relative_to(root) and not is_installed(file):
             found.append(module)
     return tuple(dict.fromkeys(found))
 
@@ -203,40 +203,26 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
     elif found := innermost(error, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
         where = Where(file=shown(found[0]), line=found[1])
     said = str(error.msg if isinstance(error, SyntaxError) else error).strip().split("\n")[0]
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    what, fix = f"{type(error).__name__}: {said}" if said else type(error).__name__, _fix(error)
     if isinstance(error, _TookTooLong):
-        what = said
+        what, fix = said, "put what waits into a function that is called when a query starts, as @hr.table def "
+        fix += f"rows(spark): ..., or allow more: export {LIMIT_VARIABLE}='5 minutes'"
+    elif isinstance(error, SchemaError):
+        what, fix = error.what, error.fix
     elif isinstance(error, SyntaxError) and "codec can't decode" in said:
-        what, where = _not_text(file, what, where)
-    if isinstance(error, SchemaError):
-        what = error.what
+        fix = "save the file as UTF-8 text"
+        try:  # Python does not tell the line.
+            read_text(file)
+        except NoText as wrong:
+            what, where = str(wrong), replace(where, line=wrong.line or where.line)
     elif type(error).__module__.startswith("pyspark."):
         what = re.sub(r"^\w+: \[[A-Z_.]+\] ", "PySpark says: ", what)
-    fix = _fix(error)
     return Finding(code="HR114", what=f"{file.name} cannot be loaded: {what}", fix=fix, where=where)
-
-
-def _not_text(file: Path, what: str, where: Where) -> tuple[str, Where]:
-    """What is said of a file that Python cannot decode, and its line, which Python does not tell."""
-    try:
-        read_text(file)
-    except NoText as error:
-        return str(error), replace(where, line=error.line or where.line)
-    return what, where
 
 
 def _fix(error: BaseException) -> str:
     """What to do about an exception of a user's file, as far as its kind tells."""
     text = str(error)
-    if isinstance(error, SyntaxError) and "codec can't decode" in text:
-        return "save the file as UTF-8 text"
-    if isinstance(error, _TookTooLong):
-        return (
-            "put what waits into a function that is called when a query starts, as @hr.table def rows(spark): ..., or "
-            f"allow more: export {LIMIT_VARIABLE}='5 minutes'"
-        )
-    if isinstance(error, SchemaError):
-        return error.fix
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"install the package that provides '{error.name}', or put {error.name}.py beside headrace.yml"
     if "SESSION" in text or (isinstance(error, AttributeError) and text.startswith("'NoneType' object")):

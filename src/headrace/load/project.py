@@ -65,7 +65,9 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
     reading = DocumentReading(variables=variables)
     top, where = _top(place, reading)
     chosen = targets.choose(top, reading, target, where)
-    name = reading.text(top.get("name"), "name") or (_own_name(place))
+    alone = place.document is None and len(place.modules) == 1 and not place.passed_over
+    own_name = place.root.name or (place.modules[0].stem if alone else "project")
+    name = reading.text(top.get("name"), "name") or own_name
     sources = yaml_queries.sources(top.get("sources"), reading)
     selects = yaml_queries.selects(top, reading, place.root)
     queries = yaml_queries.queries(top.get("queries"), reading, place.root)
@@ -106,11 +108,6 @@ def _caller() -> FrameType:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headrace."):
         frame = frame.f_back
     return frame
-
-
-def _own_name(place: ProjectFiles) -> str:
-    alone = place.document is None and len(place.modules) == 1 and not place.passed_over
-    return place.root.name or (place.modules[0].stem if alone else "project")
 
 
 def _top(place: ProjectFiles, reading: DocumentReading) -> tuple[dict[str, DocumentEntry], Where]:

@@ -37,24 +37,24 @@ _BEFORE_NAMES = frozenset({"LATERAL", "VALUES", "SELECT", "WITH", "FROM", "STREA
 def transform(text: str, where: Where, names: Collection[str]) -> tuple[SqlTransform | None, list[Finding]]:
     """The SELECT in `text`; `where` is that of its first line, `names` are the declared inputs."""
     found = tokens(text)
-    fault = _fault(found)
-    if fault:
-        what, token, fix = fault
-        line = where.line + token.line if where.line is not None and token else where.line
-        return None, [Finding(code="HR116", what=what, fix=fix, where=replace(where, line=line))]
+    if (fault := next(_faults(found), None)) is not None:
+        at = _below(where, fault.token.line if fault.token else 0)
+        return None, [Finding(code="HR116", what=fault.what, fix=fault.fix, where=at)]
     statement = [token for token in found if token.text != ";"]
     known = {name.lower(): name for name in names}
     read = relations(statement)
     if not read and (misspelt := _for_from(statement, known)):
         word, name = misspelt
         what = f"'{word.text}' stands before '{name}', where FROM should"
-        at = replace(where, line=None if where.line is None else where.line + word.line)
-        return None, [Finding(code="HR116", what=what, fix=f"write FROM {name}", where=at)]
+        return None, [Finding(code="HR116", what=what, fix=f"write FROM {name}", where=_below(where, word.line))]
     inputs = dict.fromkeys(known.get(name.lower(), name) for name in read)
     sql = text[: statement[-1].end].strip()
     skipped = text[: len(text) - len(text.lstrip())].count("\n")
-    begins = where if where.line is None else replace(where, line=where.line + skipped)
-    return SqlTransform(sql=sql, inputs=tuple(inputs), where=begins), []
+    return SqlTransform(sql=sql, inputs=tuple(inputs), where=_below(where, skipped)), []
+
+
+def _below(where: Where, lines: int) -> Where:
+    return where if where.line is None else replace(where, line=where.line + lines)
 
 
 @dataclass(frozen=True)
@@ -79,61 +79,37 @@ class _Fault(NamedTuple):
     fix: str
 
 
-def _fault(found: Sequence[Token]) -> _Fault | None:
-    """Why the tokens are not one SELECT, or None."""
-    checks = (_nothing, _template, _other_statement, _missing_name, _second_statement, _unbalanced)
-    return next((fault for check in checks if (fault := check(found)) is not None), None)
-
-
-def _nothing(found: Sequence[Token]) -> _Fault | None:
-    return None if _first(found) else _Fault("there is no SELECT in it", None, "write one SELECT")
-
-
-def _first(found: Sequence[Token]) -> Token | None:
-    return next((token for token in found if token.text not in "(;"), None)
-
-
-def _template(found: Sequence[Token]) -> _Fault | None:
-    braces = next((token for token, after in pairwise(found) if token.text == "{" and after.text in "{%"), None)
-    fix = "write the input's name, FROM its_name, and ${VAR} for a variable"
-    return _Fault("it holds {{ or {%, of a template that Headrace does not fill in", braces, fix) if braces else None
-
-
-def _other_statement(found: Sequence[Token]) -> _Fault | None:
-    first = _first(found)
-    if first is None or first.keyword in BEGINS:
-        return None
-    near = nearest(first.text.upper(), ("SELECT", "WITH", "VALUES"))
-    fix = near if near.startswith("did") else "write one SELECT, WITH or VALUES; the sink says where the rows go"
-    return _Fault(f"a statement begins with {first.text}, not with SELECT", first, fix)
-
-
-def _missing_name(found: Sequence[Token]) -> _Fault | None:
-    """Nothing behind FROM or JOIN that could be read."""
+def _faults(found: Sequence[Token]) -> Iterator[_Fault]:
+    """Why the tokens are not one SELECT, the reason that is to be told first."""
+    first = next((token for token in found if token.text not in "(;"), None)
+    if first is None:
+        yield _Fault("there is no SELECT in it", None, "write one SELECT")
+        return
+    for token, after in pairwise(found):
+        if token.text == "{" and after.text in "{%":
+            fix = "write the input's name, FROM its_name, and ${VAR} for a variable"
+            yield _Fault("it holds {{ or {%, of a template that Headrace does not fill in", token, fix)
+    if first.keyword not in BEGINS:
+        near = nearest(first.text.upper(), ("SELECT", "WITH", "VALUES"))
+        fix = near if near.startswith("did") else "write one SELECT, WITH or VALUES; the sink says where the rows go"
+        yield _Fault(f"a statement begins with {first.text}, not with SELECT", first, fix)
     for token, after in pairwise((*found, NOTHING)):
         ends = after is NOTHING or after.text in ";)" or after.keyword in {*LEAVES_FROM, "FROM", "JOIN", "ON"}
         if token.keyword in {"FROM", "JOIN"} and ends:
             said = f"'{after.text}'" if after.text else "nothing"
-            return _Fault(f"{said} follows {token.text}", token, f"write the input's name after {token.text}")
-    return None
-
-
-def _second_statement(found: Sequence[Token]) -> _Fault | None:
+            yield _Fault(f"{said} follows {token.text}", token, f"write the input's name after {token.text}")
     behind = dropwhile(lambda token: not (token.text == ";" and token.kind == "other"), found)
-    rest = next((token for token in behind if token.text != ";"), None)
-    fix = "put each SELECT into a view or query of its own"
-    return _Fault("there is more than one statement", rest, fix) if rest else None
-
-
-def _unbalanced(found: Sequence[Token]) -> _Fault | None:
+    if (rest := next((token for token in behind if token.text != ";"), None)) is not None:
+        yield _Fault("there is more than one statement", rest, "put each SELECT into a view or query of its own")
     depth = 0
     for token in found:
         if token.kind == "other" and token.text in "'\"`":
-            return _Fault("a quote is opened and not closed", token, f"close it with {token.text}")
+            yield _Fault("a quote is opened and not closed", token, f"close it with {token.text}")
         depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "other" else 0
         if depth < 0:
-            return _Fault("a bracket is closed that was not opened", token, "remove the bracket")
-    return _Fault("a bracket is opened and not closed", found[-1], "close the bracket") if depth else None
+            yield _Fault("a bracket is closed that was not opened", token, "remove the bracket")
+    if depth:
+        yield _Fault("a bracket is opened and not closed", found[-1], "close the bracket")
 
 
 def _for_from(found: Sequence[Token], known: Collection[str]) -> tuple[Token, str] | None:
@@ -219,7 +195,8 @@ def _read(items: Items, ctes: frozenset[str], *, relation: bool = False) -> Iter
             expected = expected or (item.text == "," and listed)
         elif expected and item.keyword not in _BEFORE_NAMES:
             expected = False
-            if _is_name(item, after) and item.text.lower() not in ctes:
+            # A text, a function or the first part of a longer name is none.
+            if item.kind != "text" and after.text not in {".", "("} and item.text.lower() not in ctes:
                 yield item.text
         elif item.keyword == "SELECT":
             querying, expected, listed = True, False, False
@@ -261,11 +238,6 @@ def _is_body(items: Items, at: int) -> bool:
     """Whether a WITH's query stands here; behind the names of its columns comes AS, or MAX RECURSION LEVEL."""
     after = items[at + 1].keyword if at + 1 < len(items) else ""
     return isinstance(items[at], Group) and after not in {"AS", "MAX"}
-
-
-def _is_name(item: Token, after: Token | Group) -> bool:
-    """Whether it is the whole name of a relation, not a text, a function or the first part of a longer name."""
-    return item.kind != "text" and after.text not in {".", "("}
 
 
 def _compares(items: Items, at: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -79,7 +80,8 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     master = reading.text(keys.get("master"), f"{whose}, master,")
     if master is not None and (wrong := master_fault(master)) is not None:
         reading.fault("HR125", f"{whose}: '{master}' {wrong[0]}", wrong[1], keys["master"].where)
-    storage = _path(keys, "storage", f"{whose}, storage,", reading) or _path(top, "storage", "storage", reading)
+    path = partial(reading.text, may_be_number=False)
+    storage = path(keys.get("storage"), f"{whose}, storage,") or path(top.get("storage"), "storage")
     if storage and _in_home(storage, "storage", (keys.get("storage") or top["storage"]).where, reading) is None:
         storage = None
     shared = reading.many(keys.get("shared_paths"), f"{whose}, shared_paths", may_be_number=False)
@@ -91,7 +93,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
         name=wanted,
         master=master,
         storage=storage or base.storage,
-        worker_packages=_path(keys, "worker_packages", f"{whose}, worker_packages,", reading),
+        worker_packages=path(keys.get("worker_packages"), f"{whose}, worker_packages,"),
         shared_paths=tuple(text for text, _ in shared),
         spark=MappingProxyType(spark),
         state_store=MappingProxyType(
@@ -114,10 +116,6 @@ def _in_home(text: str, what: str, where: Where, reading: DocumentReading) -> Pa
     except ValueError as error:
         reading.fault("HR104", f"{what}: {error}", NO_HOME, where)
         return None
-
-
-def _path(keys: dict[str, DocumentEntry], key: str, what: str, reading: DocumentReading) -> str | None:
-    return reading.text(keys.get(key), what, may_be_number=False)
 
 
 def _settings(entry: DocumentEntry | None, whose: str, reading: DocumentReading) -> dict[str, str]:

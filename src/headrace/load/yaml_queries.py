@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,12 @@ class WrittenQuery(DeclaredSettings):
 
 def selects(top: dict[str, DocumentEntry], reading: DocumentReading, root: Path) -> list[Select]:
     """The sections `tables` and `views`; what is wrong goes to `reading`."""
-    found = []
-    for section, kind, keys in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS)):
-        for name, entry in reading.mapping(top.get(section), section, example='name: "SELECT ..."').items():
-            select = _select(kind, name, entry, reading, root, keys)
-            if select is not None:
-                refresh = _refresh(f"table '{name}'", entry, reading) if kind == "table" else None
-                found.append(replace(select, refresh=refresh))
-    return found
+    found = [
+        _select(kind, name, entry, reading, root, keys)
+        for section, kind, keys in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS))
+        for name, entry in reading.mapping(top.get(section), section, example='name: "SELECT ..."').items()
+    ]
+    return [select for select in found if select is not None]
 
 
 def queries(entry: DocumentEntry | None, reading: DocumentReading, root: Path) -> list[WrittenQuery]:
@@ -142,7 +140,10 @@ def _select(
                 fix = "make it a readable UTF-8 text file"
             reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, found["sql"].where)
             return None
-    return None if text is None else Select(kind=kind, name=name, text=text, text_where=where, where=entry.where)
+    if text is None:
+        return None
+    refresh = _refresh(whose, entry, reading) if kind == "table" else None
+    return Select(kind=kind, name=name, text=text, text_where=where, where=entry.where, refresh=refresh)
 
 
 def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Duration | None:

@@ -68,14 +68,17 @@ def fault(key: str, value: str) -> tuple[str, str] | None:
     if not value.strip() and key in (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES):
         return "is empty", "write a value, or leave the setting out"
     if key in _OF_BYTES:
-        return _bytes_fault(key, value)
+        found = size_bytes(value, default_unit="m")
+        if found is None:
+            return "takes a size, a whole number and its unit", "write for example 2g or 512m"
+        if key == "spark.driver.memory" and found < LEAST_MEMORY:
+            return "is less than the 450 MiB that Spark starts with", "write 1g or more"
     if key in _WHOLE:
         least = 0 if key.endswith((".port", "minExecutors")) else 1
         most = 65_535 if key.endswith(".port") else 2_147_483_647
         if not re.fullmatch(r"\d+", value.strip()) or not least <= int(value) <= most:
-            return "takes a whole number" + (f" from {least} to {most}" if most < 2**31 - 1 else f" from {least}"), (
-                "write for example 8" if not key.endswith(".port") else "write for example 4040"
-            )
+            reach = f"from {least} to {most}" if key.endswith(".port") else f"from {least}"
+            return f"takes a whole number {reach}", f"write for example {4040 if key.endswith('.port') else 8}"
     if key in _SWITCHES and value.strip().lower() not in ("true", "false"):
         return "takes true or false", "write one of the two"
     if key in _TIMES and spark_milliseconds(value, default_unit="s") is None:
@@ -85,15 +88,6 @@ def fault(key: str, value: str) -> tuple[str, str] | None:
         return f"takes {' or '.join(words)}", "write one of the two"
     if key == "spark.sql.session.timeZone":
         return _zone_fault(value)
-    return None
-
-
-def _bytes_fault(key: str, value: str) -> tuple[str, str] | None:
-    found = size_bytes(value, default_unit="m")
-    if found is None:
-        return "takes a size, a whole number and its unit", "write for example 2g or 512m"
-    if key == "spark.driver.memory" and found < LEAST_MEMORY:
-        return "is less than the 450 MiB that Spark starts with", "write 1g or more"
     return None
 
 

@@ -7,80 +7,74 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from headrace.units import Duration, some_time
 
 _SECOND, _FIVE_MINUTES, _TEN_MINUTES = map(Duration.parse, ("1 second", "5 minutes", "10 minutes"))
 
 
-@dataclass(frozen=True)
-class Default:
-    """As soon as the last batch is done."""
+class _Trigger:
+    """`ends`: a query with it ends by itself. `_says`: what it is, as messages tell it."""
 
-    ends = False
+    ends: ClassVar[bool] = False
+    _says: ClassVar[str]
 
     def __str__(self) -> str:
-        return "as soon as the last batch is done"
+        return self._says.format(self)
 
 
 @dataclass(frozen=True)
-class Every:
+class Default(_Trigger):
+    """As soon as the last batch is done."""
+
+    _says = "as soon as the last batch is done"
+
+
+@dataclass(frozen=True)
+class Every(_Trigger):
     """At a fixed interval; a batch that takes longer is followed at once by the next, and none is made without data."""
 
     interval: Duration
-    ends = False
-
-    def __str__(self) -> str:
-        return f"every {self.interval}"
+    _says = "every {0.interval}"
 
 
 @dataclass(frozen=True)
-class AvailableNow:
+class AvailableNow(_Trigger):
     """Everything that is there at the start, in as many batches as the rate limits ask for, and then the end."""
 
     ends = True
-
-    def __str__(self) -> str:
-        return "available now"
+    _says = "available now"
 
 
 @dataclass(frozen=True)
-class Once:
+class Once(_Trigger):
     """Everything that is there at the start, in one batch. Deprecated by Spark: available-now keeps the rate limits."""
 
     ends = True
-
-    def __str__(self) -> str:
-        return "once"
+    _says = "once"
 
 
 @dataclass(frozen=True)
-class Continuous:
+class Continuous(_Trigger):
     """No batches: rows go through one by one, with a checkpoint at a fixed interval; at least once.
 
     Source: Structured Streaming guide, "Continuous Processing".
     """
 
     interval: Duration
-    ends = False
-
-    def __str__(self) -> str:
-        return f"continuously, with a checkpoint every {self.interval}"
+    _says = "continuously, with a checkpoint every {0.interval}"
 
 
 @dataclass(frozen=True)
-class RealTime:
+class RealTime(_Trigger):
     """Long batches, whose rows go through all stages as they come; `interval` is the length of a batch.
 
     Source: org.apache.spark.sql.execution.streaming.RealTimeTrigger, Spark 4.1 and newer.
     """
 
     interval: Duration
-    ends = False
-
-    def __str__(self) -> str:
-        return f"in real time, with a checkpoint every {self.interval}"
+    _says = "in real time, with a checkpoint every {0.interval}"
 
 
 Trigger: TypeAlias = Default | Every | AvailableNow | Once | Continuous | RealTime
