@@ -8,6 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,16 +119,12 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
         fix = "name how many parts the keys are divided into: --verify-parts 10, or verify_parts=10"
         raise HeadraceError(code="HR090", what=f"results cannot be verified in {parts} parts", fix=fix)
 
-    def tell(verdict: results.Verdict) -> results.Verdict:
-        _remember(project, verdict)
-        return _announced(project, verdict)
-
     observers = Observers(*([] if reporter is None else [reporter]))
 
     def verify(query: str, spark: SparkSession, scope: RowScope) -> results.Verdict:
         return proved(project, query, spark=spark, scope=scope)
 
-    observers.add(VerifyingBeside(seconds, verify, tell, observers.report, parts=parts))
+    observers.add(VerifyingBeside(seconds, verify, partial(_announced, project), observers.report, parts=parts))
     return observers
 
 
@@ -329,15 +326,14 @@ def verify_each(
 
     scope = RowScope(keys=tuple(keys), since=since_batch, part=part)
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
-        if scope.whole:
-            _remember(project, verdict)
-            yield _announced(project, verdict)
-        else:
-            yield verdict
+        yield _announced(project, verdict) if scope.whole else verdict
 
 
-def _remember(project: Project, verdict: results.Verdict) -> None:
+def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
+    """Keep a verdict, tell it to the project's hooks and to installed observers, and say which did not get it."""
     from headrace.observe.history import History
+    from headrace.observe.hooks import Hooks
+    from headrace.observe.observers import Observers
     from headrace.queries.layout import history_file
 
     if project.local_storage.is_dir():
@@ -345,13 +341,6 @@ def _remember(project: Project, verdict: results.Verdict) -> None:
         with suppress(HeadraceError), History.open(history_file(project.local_storage)) as history:
             history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))
             history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
-
-
-def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
-    """Tell a verdict to the project's hooks and to installed observers, and say which of them did not get it."""
-    from headrace.observe.hooks import Hooks
-    from headrace.observe.observers import Observers
-
     told, hooks = Observers(), project.target.operations.hooks
     told.install(project)
     if hooks:

@@ -141,8 +141,12 @@ class _Builder:
             raise
         except Exception as error:
             where = _user_line(error, transform, self.project.root)
-            sql = transform.sql if isinstance(transform, SqlTransform) else None
-            raise CheckFailed(finding_of(error, where=where, subject=_subject(transform, name), sql=sql)) from error
+            sql, subject = None, "the SQL" if name == "result" else f"the SQL of '{name}'"
+            if isinstance(transform, SqlTransform):
+                sql = transform.sql
+            else:
+                subject = f"the function {transform.function.__name__}"
+            raise CheckFailed(finding_of(error, where=where, subject=subject, sql=sql)) from error
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:
@@ -186,12 +190,6 @@ def _not_sent(thing: Table, why: str) -> Finding:
         fix="return a value of Python's that can be pickled, such as a dict; of a DataFrame, what it collects",
         where=thing.where,
     )
-
-
-def _subject(transform: Transform, name: str) -> str:
-    if isinstance(transform, PythonTransform):
-        return f"the function {transform.function.__name__}"
-    return f"the SQL of '{name}'" if name != "result" else "the SQL"
 
 
 def _user_line(error: BaseException, transform: Transform, root: Path) -> Where:

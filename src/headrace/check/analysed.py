@@ -156,20 +156,17 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
 def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
     """What of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
     told = set[str]()
+    allowed = {
+        "limit of sorted rows": query.mode == "complete",
+        "deduplication by all columns": not calls_distinct,
+        "join of streams": query.mode == "append",
+    }
     for operation in operations.stream_operations(frame):
         code, what, fix = _REFUSALS[operation]
-        if code in told or _allowed(operation, query, calls_distinct=calls_distinct):
+        if code in told or allowed.get(operation, False):
             continue
         told.add(code)
         yield query.finding(code, what.format(mode=query.mode), fix)
-
-
-def _allowed(operation: operations.Operation, query: Query, *, calls_distinct: bool) -> bool:
-    if operation == "limit of sorted rows":
-        return query.mode == "complete"
-    if operation == "deduplication by all columns":
-        return not calls_distinct
-    return operation == "join of streams" and query.mode == "append"
 
 
 def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:

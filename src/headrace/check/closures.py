@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace.check.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
 from headrace.errors import Finding, Where
-from headrace.model import Continuous, Project, Query, RealTime, SqlTransform, Table, View
+from headrace.model import Continuous, Counter, Project, Query, RealTime, SqlTransform, Table, View
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
 _MAKERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
@@ -139,8 +139,8 @@ def _is_container(name: str, node: Function, file: SourceFile, scope: Mapping[st
 
 def shared_variables(project: Project) -> Iterator[Finding]:
     """What asks for a broadcast or a counter and cannot have it."""
-    values = {name: "broadcast" for name, table in project.tables.items() if table.broadcast}
-    values |= dict.fromkeys(project.counters, "counter")
+    broadcasts = {name: table for name, table in project.tables.items() if table.broadcast}
+    values: dict[str, Table | Counter] = {**broadcasts, **project.counters}
     things: list[Table | View | Query] = [*project.tables.values(), *project.views.values(), *project.queries.values()]
     for thing in things:
         transform = thing.transform
@@ -148,7 +148,7 @@ def shared_variables(project: Project) -> Iterator[Finding]:
             if name in values and isinstance(transform, SqlTransform):
                 yield Finding(
                     code="HR800",
-                    what=f"the SELECT of {thing.whose} reads '{name}', which is a {values[name]} and has no rows",
+                    what=f"the SELECT of {thing.whose} reads '{name}', which is a {values[name].word} and has no rows",
                     fix="write the SELECT as a Python function that asks for it, or make it a table",
                     where=transform.where,
                 )

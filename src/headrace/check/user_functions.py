@@ -12,6 +12,7 @@ import linecache
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache, lru_cache, partial
@@ -87,9 +88,10 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
         queue += _inside(thing)
         if not isinstance(thing, FunctionType) or not is_own(thing.__code__.co_filename):
             continue
-        cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False)
-        enclosed = {name: cell.cell_contents for name, cell in cells if not _is_empty(cell)}
-        scope = {**thing.__globals__, **enclosed}
+        scope = dict(thing.__globals__)
+        for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False):
+            with suppress(ValueError):  # The variable has no value yet.
+                scope[name] = cell.cell_contents
         for code in with_inner(thing.__code__):
             yield code, scope
             queue += [scope[name] for name in (*code.co_names, *code.co_freevars) if name in scope]
@@ -243,11 +245,8 @@ def known_call(thing: Any) -> str | None:
     if thing is None or isinstance(thing, (ModuleType, type)) or not callable(thing):
         return None
     name = _name(thing)
-    if name in _SEEDED:
-        return None
-    return next(
-        (name for each in _CLOCK_OR_CHANCE if name == each or (each[-1] == "." and name.startswith(each))), None
-    )
+    told = any(name == each or (each[-1] == "." and name.startswith(each)) for each in _CLOCK_OR_CHANCE)
+    return name if told and name not in _SEEDED else None
 
 
 def _name(thing: Any) -> str:
@@ -262,14 +261,6 @@ def _name(thing: Any) -> str:
         return f"numpy.random.{thing.__name__}"
     module = getattr(thing, "__module__", None) or ""
     return f"{'os' if module == 'posix' else module.lstrip('_')}.{getattr(thing, '__name__', '')}"
-
-
-def _is_empty(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return True
-    return False
 
 
 def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:

@@ -73,9 +73,8 @@ def _judge(what: registry.ConnectorKind, kind: str, options: Mapping[str, Any], 
     """Refuse misspelt names at once in a script or notebook; while a project is loaded, all is judged together."""
     if is_collecting():
         return
-    if (unknown := unknown_connector(what, kind, where)) is not None:
-        report(unknown)
-    for finding in unknown_options(what, kind, options, where, {}):
+    unknown = unknown_connector(what, kind, where)
+    for finding in unknown_options(what, kind, options, where, {}) if unknown is None else [unknown]:
         report(finding)
 
 

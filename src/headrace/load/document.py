@@ -267,8 +267,9 @@ class _Walk:
         own: dict[str, DocumentEntry] = {}
         for key, value in node.value:
             if key.tag.endswith(":merge"):
-                for entry in self.merges(value, above):
-                    merged = {**entry, **merged}
+                for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    entry = self.entry(part, None, above).value
+                    merged = {**entry, **merged} if isinstance(entry, dict) else merged
             elif not isinstance(key, yaml.ScalarNode):
                 fix = "write a text before the colon; in quotes if it holds brackets, as ${VAR} does"
                 self.fault("a key is not a text", fix, key)
@@ -278,12 +279,6 @@ class _Walk:
             else:
                 own[key.value] = self.entry(value, key, above)
         return {**merged, **own}
-
-    def merges(self, node: yaml.Node, above: frozenset[int]) -> Iterator[dict[str, DocumentEntry]]:
-        for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            value = self.entry(part, None, above).value
-            if isinstance(value, dict):
-                yield value
 
     def scalar(self, node: yaml.Node) -> Tree:
         tag = node.tag.rpartition(":")[2]

@@ -165,9 +165,6 @@ def _query() -> Schema:
     return {**_object(QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
 
 
-# ----------------------------------------------------------------------------------------------------- connectors
-
-
 def _source() -> Schema:
     known = registry.known("source")
     watermark = {**_texts_of(WATERMARK_KEYS), "required": list(WATERMARK_KEYS)}
@@ -217,9 +214,6 @@ def _texts(value: Schema) -> Schema:
     if value.get("additionalProperties") == {"type": "string"}:
         return {**value, "additionalProperties": _TEXT}
     return value
-
-
-# --------------------------------------------------------------------------------------------------------- pieces
 
 
 def _object(keys: Iterable[str], made: Mapping[str, Schema]) -> Schema:

@@ -130,11 +130,6 @@ class Group:
     kind: str = "group"
     keyword: str = ""
 
-    @property
-    def is_query(self) -> bool:
-        """Whether a query stands in the brackets, and no list of relations."""
-        return bool(self.items) and self.items[0].keyword in BEGINS
-
 
 Items = Sequence[Token | Group]
 # Stands before the first token and behind the last.
@@ -189,7 +184,8 @@ def _read(items: Items, ctes: frozenset[str], *, relation: bool = False) -> Iter
     for at, item in enumerate(items):
         before, after = items[at - 1] if at else NOTHING, items[at + 1] if at + 1 < len(items) else NOTHING
         if isinstance(item, Group):
-            yield from _read(item.items, ctes, relation=expected and not item.is_query)
+            is_query = bool(item.items) and item.items[0].keyword in BEGINS
+            yield from _read(item.items, ctes, relation=expected and not is_query)
             expected = False
         elif item.kind == "other":
             expected = expected or (item.text == "," and listed)

@@ -57,11 +57,8 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     entries = {
         name: reading.mapping(entry, f"target '{name}'", KEYS, elsewhere=above) for name, entry in declared.items()
     }
-    wanted = (
-        asked
-        if asked is not None
-        else reading.variables.get(CHOICE) or ("dev" if "dev" in entries else next(iter(entries), "dev"))
-    )
+    usual = "dev" if "dev" in entries else next(iter(entries), "dev")
+    wanted = asked if asked is not None else reading.variables.get(CHOICE) or usual
     if wanted not in entries and (entries or wanted != "dev"):
         by = "" if asked is not None else f", which {CHOICE} asks for"
         where = top["targets"].where if "targets" in top else document
@@ -69,7 +66,6 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     keys = entries.get(wanted, {})
     whose = f"target '{wanted}'"
     reading.variables.vars_of = wanted if wanted in entries else ""
-    base = Target()
     with reading.lacking():
         reading.variables.vars = reading.texts(keys.get("vars"), f"{whose}, vars")
         spark = {
@@ -92,7 +88,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     return Target(
         name=wanted,
         master=master,
-        storage=storage or base.storage,
+        storage=storage or Target.storage,
         worker_packages=path(keys.get("worker_packages"), f"{whose}, worker_packages,"),
         shared_paths=tuple(text for text, _ in shared),
         spark=MappingProxyType(spark),

@@ -94,7 +94,8 @@ class PythonTransform:
             line = code.co_firstlineno
             if name in code.co_names:
                 for step in dis.get_instructions(code):
-                    line = _line(step) or line
+                    # From Python 3.13 on, `starts_line` is no number.
+                    line = getattr(step, "line_number", None) or step.starts_line or line
                     if step.argval == name:
                         return code.co_filename, line
         return None
@@ -399,12 +400,6 @@ def with_inner(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from with_inner(constant)
-
-
-def _line(step: dis.Instruction) -> int | None:
-    """The line that an instruction begins or, from Python 3.13 on, is of."""
-    found = getattr(step, "line_number", None) or step.starts_line
-    return int(found) if found else None
 
 
 def code_of(transform: Transform) -> str:
