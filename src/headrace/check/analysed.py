@@ -87,10 +87,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         plan = optimised_plan(frame)
         yield from event_times(query, plan)
         yield from joins(query, operations.stream_joins(frame.sparkSession, plan), policy=_policy(frame))
-    yield from _named_twice(query, facts)
-    yield from _unbounded(query, facts)
-    yield from chance(query, facts)
-    yield from _endless(query, facts)
+    yield from _of_facts(query, facts)
     yield from processors(query, facts, frame.sparkSession.conf.get(PROVIDER_KEY, None))
     if facts.processors:
         yield from lifetimes(query, facts, frame)
@@ -109,8 +106,8 @@ def _policy(frame: DataFrame) -> str:
     return str(frame.sparkSession.conf.get(POLICY, "min")).lower()
 
 
-def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    """Spark keeps one place in its checkpoint for each name; where rows are quarantined, each needs its own count."""
+def _of_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    # Spark keeps one place in its checkpoint for each name; where rows are quarantined, each needs its own count.
     for name in sorted({name for name in facts.sources if facts.sources.count(name) > 1}):
         yield query.finding(
             "HR219",
@@ -118,9 +115,6 @@ def _named_twice(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             "and counts its rows on the way, or takes its files away",
             "declare the source again under another name for each further place, without clean_source",
         )
-
-
-def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     for operator in facts.endless:
         by = f" by {', '.join(operator.by)}" if operator.by else ""
         yield query.finding(
@@ -128,9 +122,7 @@ def _unbounded(query: Query, facts: PlanFacts) -> Iterator[Finding]:
             f"keeps the state of its deduplication{by} indefinitely",
             bounding_fix(operator.marked, operator.times),
         )
-
-
-def _endless(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+    yield from chance(query, facts)
     if facts.by_clock and isinstance(query.trigger, AvailableNow):
         yield query.finding(
             "HR261",

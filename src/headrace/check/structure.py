@@ -280,7 +280,7 @@ def _finding(
 
 
 def _watermarks(project: Project) -> Iterator[Finding]:
-    for name, source in project.sources.items():
+    for source in project.sources.values():
         columns = columns_of(source.connector.declared_schema() or "")
         if source.watermark is None or not columns:
             continue
@@ -288,19 +288,14 @@ def _watermarks(project: Project) -> Iterator[Finding]:
         folded = {known.lower(): of_type for known, of_type in columns.items()}
         of_type = folded.get(column.lower(), "timestamp")
         if of_type not in ("timestamp", "timestamp_ntz"):
-            yield Finding(
-                code="HR218",
-                what=f"the watermark of source '{name}' is on '{column}', which is no TIMESTAMP but {of_type}",
-                fix="name a column of the type TIMESTAMP, or make this one TIMESTAMP in the schema",
-                where=source.where,
-            )
-        if column.lower().split(".")[0] not in folded:
-            yield Finding(
-                code="HR214",
-                what=f"the watermark of source '{name}' is on '{column}', which is not a column of its schema",
-                fix=nearest(column, columns),
-                where=source.where,
-            )
+            code, says = "HR218", f"no TIMESTAMP but {of_type}"
+            fix = "name a column of the type TIMESTAMP, or make this one TIMESTAMP in the schema"
+        elif column.lower().split(".")[0] not in folded:
+            code, says, fix = "HR214", "not a column of its schema", nearest(column, columns)
+        else:
+            continue
+        what = f"the watermark of {source.whose} is on '{column}', which is {says}"
+        yield Finding(code=code, what=what, fix=fix, where=source.where)
 
 
 def columns_of(schema: str) -> dict[str, str]:

@@ -107,8 +107,7 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
                 "HR320",
                 f"has run before, and the source '{source.name}' cannot resume from its checkpoint",
                 "reset the query (headrace reset QUERY), or read from a source that keeps its rows; a sink that "
-                "keeps nothing, such "
-                "as console, needs no checkpoint",
+                "keeps nothing, such as console, needs no checkpoint",
             )
 
 
@@ -157,8 +156,7 @@ def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iter
     if tables and not trigger.ends:
         yield query.finding(
             "HR292",
-            f"is started in a session of your own, where its {tables[0].word} "
-            f"'{tables[0].name}' cannot be refreshed while it runs",
+            f"is started in a session of your own, where its {tables[0].whose} cannot be refreshed while it runs",
             "run it by headrace.run(project, spark=spark), or leave its refresh out",
         )
     if query.late:

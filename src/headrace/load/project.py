@@ -118,12 +118,8 @@ def _top(place: ProjectFiles, reading: DocumentReading) -> tuple[dict[str, Docum
     try:
         text = read_text(place.document)
     except NoText as error:
-        reading.fault(
-            "HR101",
-            f"the file cannot be read: {error}",
-            "make it a readable UTF-8 text file",
-            replace(where, line=error.line or 1),
-        )
+        at = replace(where, line=error.line or 1)
+        reading.fault("HR101", f"the file cannot be read: {error}", "make it a readable UTF-8 text file", at)
         return {}, where
     tree, faults = document.read(text, file)
     reading.findings.extend(faults)
