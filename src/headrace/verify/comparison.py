@@ -13,13 +13,14 @@ Floating-point values depend on the order in which Spark adds, so that a pair is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.plans.plan_text import metric
+from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.verify.verdict import Difference
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Comparison:
         """Whether both hold the same rows."""
         return not (self.missing or self.unexpected or self.different)
 
+    def observed(self, kind: str, column: int = 0) -> int:
+        """The sum of the observed metrics whose names begin with `kind`."""
+        names = [name for name in metrics_of(self.executed) if name.startswith(kind)]
+        return sum(metric(self.executed, name, column) for name in names)
+
 
 def schema_differences(expected: StructType, actual: StructType) -> tuple[str, ...]:
     """What differs in names and types, a sentence's part each; order, nullability and metadata do not count."""
@@ -81,7 +87,7 @@ def compare(
 ) -> Comparison:
     """Compare two DataFrames whose columns have the same names and types; so has that of the rejected rows."""
     schema = expected.schema
-    wanted, held = _plain(expected, schema), _plain(_ordered(actual, schema), schema)
+    wanted, held = _plain(expected, schema), _plain(actual, schema)
     if not any(holds(field.dataType, *_UNHASHED) for field in schema):
         hashed = _hashed(wanted, held, schema)
         sides = [tuple(row)[1:] for row in hashed.collect()]
@@ -98,16 +104,17 @@ def compare(
         if not missing and not unexpected:
             return totals
         if rejected is None:
-            return _with(totals, *differences(rest, schema, wanted.columns, key, most=missing + unexpected))
+            counts, first = differences(rest, schema, wanted.columns, key, most=missing + unexpected)
+            return replace(totals, **counts, differences=first)
     finally:
         rest.unpersist()
     counted = _less_rejected({EXPECTED: wanted, ACTUAL: held}, rejected, schema, key).persist()
     try:
-        excused = int(_sum_of(counted, _EXCUSED))
-        found = differences(_differing(counted), schema, wanted.columns, key, most=missing + unexpected)
+        (excused,) = counted.agg({_EXCUSED: "sum"}).collect()[0]
+        counts, first = differences(_differing(counted), schema, wanted.columns, key, most=missing + unexpected)
     finally:
         counted.unpersist()
-    return _with(replace(totals, rejected=excused), *found)
+    return replace(totals, rejected=int(excused or 0), **counts, differences=first)
 
 
 def _less_rejected(
@@ -116,8 +123,7 @@ def _less_rejected(
     """The counted rows of both sides with the rejected ones excused."""
     columns = sides[EXPECTED].columns
     by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
-    aside = _plain(_ordered(rejected, schema), schema)
-    return _excused(_counted({**sides, _REJECTED: aside}), columns, by)
+    return _excused(_counted({**sides, _REJECTED: _plain(rejected, schema)}), columns, by)
 
 
 @contextmanager
@@ -125,7 +131,7 @@ def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame
     """The rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
     schema, key = expected.schema, list(held.key)
     wanted = _plain(expected, schema)
-    sides = {EXPECTED: wanted, ACTUAL: _plain(_ordered(held.rows, schema), schema)}
+    sides = {EXPECTED: wanted, ACTUAL: _plain(held.rows, schema)}
     counted = _counted(sides) if held.rejected is None else _less_rejected(sides, held.rejected, schema, key)
     pairs = _paired(_differing(counted), schema, wanted.columns, held.key).where("kind <> 'same'").persist()
     rows = pairs.where("expected IS NOT NULL").select("expected.*").toDF(*schema.names)
@@ -135,21 +141,6 @@ def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame
         yield rows, there.select(*quoted).subtract(rows.select(*quoted))
     finally:
         pairs.unpersist()
-
-
-def _with(totals: Comparison, counts: Mapping[str, int], first: tuple[Difference, ...]) -> Comparison:
-    return replace(
-        totals,
-        missing=counts["missing"],
-        unexpected=counts["unexpected"],
-        different=counts["different"],
-        differences=first,
-    )
-
-
-def _ordered(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The columns in the order of `schema`."""
-    return frame.select(*[f"`{name}`" for name in schema.names])
 
 
 def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
@@ -208,12 +199,6 @@ def _differing(counted: DataFrame) -> DataFrame:
     return counted.where(f"{EXPECTED} <> {ACTUAL}")
 
 
-def _sum_of(counted: DataFrame, column: str) -> int:
-    from pyspark.sql import functions as F
-
-    return int(counted.agg(F.sum(column)).collect()[0][0] or 0)
-
-
 def _excused(counted: DataFrame, columns: Sequence[str], by: Sequence[str]) -> DataFrame:
     """The counted rows with the rejected ones counted as if the sink held them; _EXCUSED says how many that are.
 
@@ -235,10 +220,11 @@ def _excused(counted: DataFrame, columns: Sequence[str], by: Sequence[str]) -> D
 
 
 def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Columns under plain names; what Spark cannot group by, as text."""
+    """Columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
     from pyspark.sql import functions as F
 
-    renamed = frame.toDF(*[f"c{index}" for index in range(len(schema))])
+    ordered = frame.select(*[f"`{name}`" for name in schema.names])
+    renamed = ordered.toDF(*[f"c{index}" for index in range(len(schema))])
     shown = [
         F.to_json(F.struct(name)).alias(name) if holds(field.dataType, "variant") else F.col(name)
         for name, field in zip(renamed.columns, schema, strict=True)
@@ -248,7 +234,7 @@ def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
 
 def differences(
     rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...], *, most: int
-) -> tuple[dict[str, int], tuple[Difference, ...]]:
+) -> tuple[dict[str, Any], tuple[Difference, ...]]:
     """How many rows of `rest` differ, by the kind of their difference, and the first of them.
 
     `columns` are the names of the columns of `schema` in `rest`, which holds each row once with EXPECTED and ACTUAL; it
@@ -294,15 +280,18 @@ def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tu
 
     left = side(EXPECTED, ACTUAL, "expected")
     right = side(ACTUAL, EXPECTED, "actual").withColumnRenamed("rank", "rank_actual")
-    match = F.col("rank") == F.col("rank_actual")
-    for name in by:
-        match = match & F.col(f"expected_{name}").eqNullSafe(F.col(f"actual_{name}"))
-    same = F.lit(True)
-    for name in columns:
-        same = same & _alike(F.col(f"expected.{name}"), F.col(f"actual.{name}"), types[name])
+    match = [F.col("rank") == F.col("rank_actual")]
+    match += [F.col(f"expected_{name}").eqNullSafe(F.col(f"actual_{name}")) for name in by]
+    same = _all(_alike(F.col(f"expected.{name}"), F.col(f"actual.{name}"), types[name]) for name in columns)
     kind = F.when(F.col("actual").isNull(), "missing").when(F.col("expected").isNull(), "unexpected")
     kind = kind.when(same, "same").otherwise("different")
     return left.join(right, match, "full").select("expected", "actual", kind.alias("kind"))
+
+
+def _all(conditions: Iterable[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    return reduce(and_, conditions, F.lit(True))
 
 
 def _alike(left: Column, right: Column, type_: DataType) -> Column:
@@ -319,18 +308,15 @@ def _alike(left: Column, right: Column, type_: DataType) -> Column:
         return left.eqNullSafe(right)
     both_null, both = left.isNull() & right.isNull(), left.isNotNull() & right.isNotNull()
     if isinstance(type_, StructType):
-        inner = F.lit(True)
-        for field in type_:
-            inner = inner & _alike(left[field.name], right[field.name], field.dataType)
+        inner = _all(_alike(left[field.name], right[field.name], field.dataType) for field in type_)
         return both_null | (both & inner)
     if isinstance(type_, ArrayType):
         element = type_.elementType
         pairs = F.zip_with(left, right, lambda x, y: _alike(x, y, element))
         return both_null | (both & (F.size(left) == F.size(right)) & F.forall(pairs, lambda x: x))
     assert isinstance(type_, MapType), type_
-    return F.to_json(F.map_from_entries(F.array_sort(F.map_entries(left)))).eqNullSafe(
-        F.to_json(F.map_from_entries(F.array_sort(F.map_entries(right))))
-    )
+    one, other = (F.to_json(F.map_from_entries(F.array_sort(F.map_entries(side)))) for side in (left, right))
+    return one.eqNullSafe(other)
 
 
 def holds(type_: DataType, *names: str) -> bool:

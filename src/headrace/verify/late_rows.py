@@ -30,7 +30,6 @@ from headrace.run.sink_work import require_stopped
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
-from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
 from headrace.verify.answer import BatchAnswer, answer, prefix_of
@@ -292,8 +291,7 @@ def _require_proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
     found = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
     if found is None or not found.equal:
         raise _unproved(query)
-    names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
-    return sum(metric(found.executed, name) for name in names)
+    return found.observed(LATE_METRIC)
 
 
 def _unproved(query: Query) -> CheckFailed:

@@ -27,7 +27,6 @@ from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.determinism import limited
-from headrace.spark.plans.plan_text import metric, metrics_of
 from headrace.verify import late_and_open
 from headrace.verify.answer import READ, BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import Range, of_several_forms, ranges, version_ranges
@@ -43,8 +42,6 @@ MANY_ROWS = 1_000_000
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from headrace.contract import Snapshot
 
     Mend = Callable[[DataFrame, Snapshot], None]
 
@@ -83,7 +80,9 @@ def verify_each(
                 spark = spark or opened.enter_context(borrowed(project, much=reads_much(project, queries)))
                 with borrowed(project, spark) as session, applied(session, session_settings(project, session)):
                     verdict = _guarded(project, declared, committed, session, scope, mend)
-                    verdict = replace(verdict, findings=(*verdict.findings, *_left_out(project, declared)))
+                    with suppress(Exception):  # The verdict is there, whether that can be told or not.
+                        never_given = tuple(left_out(project, declared, layout_of(project, declared)))
+                        verdict = replace(verdict, findings=(*verdict.findings, *never_given))
             yield replace(
                 verdict,
                 scope=str(scope),
@@ -113,14 +112,6 @@ def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Findin
     except Exception as error:
         # What one query cannot be verified for is no trouble of the others.
         return None, (*unreadable, *findings_of(query, error))
-
-
-def _left_out(project: Project, query: Query) -> tuple[Finding, ...]:
-    """What its sources hold and will never give, which no comparison could show."""
-    try:
-        return tuple(left_out(project, query, layout_of(project, query)))
-    except Exception:  # The verdict is there.
-        return ()
 
 
 def _guarded(
@@ -297,16 +288,8 @@ def verdict_by_ranges(
     rows: DataFrame = reduce(lambda one, other: one.unionByName(other), (each.frame for each in answers))
     found = compare(only(rows), only(snapshot.rows), snapshot.key, snapshot.rejected)
     lacking, judged = found.missing + found.different, " and ".join(map(str, own))
-    verdict = replace(
-        verdict,
-        rows_expected=found.rows_expected,
-        rows_actual=found.rows_actual,
-        rows_set_aside=found.rejected,
-        missing=found.missing,
-        different=found.different,
-        unexpected=0,
-        differences=tuple(each for each in found.differences if each.kind != "unexpected"),
-    )
+    known = tuple(each for each in found.differences if each.kind != "unexpected")
+    verdict = replace(_compared(verdict, found), unexpected=0, differences=known)
     if lacking:
         what = f"of what {judged} gave, {lacking} rows are missing in the sink or have other values"
         return replace(verdict, state="mismatch", findings=(wrong(query, what),))
@@ -360,16 +343,15 @@ def verdict_of(evidence: Evidence) -> Verdict:
 
 
 def _counted(evidence: Evidence, found: Comparison) -> Verdict:
-    counted = {name: metric(found.executed, name) for name in metrics_of(found.executed)}
-    late = sum(rows for name, rows in counted.items() if name.startswith(LATE_METRIC))
+    late = found.observed(LATE_METRIC)
     verdict = Verdict(
         query=evidence.query.name,
         batch=evidence.batch,
         state="equal",
-        rows_read=sum(rows for name, rows in counted.items() if name.startswith(READ)),
-        rows_open=sum(rows for name, rows in counted.items() if name.startswith(OPEN_METRIC)),
+        rows_read=found.observed(READ),
+        rows_open=found.observed(OPEN_METRIC),
         rows_late=late,
-        rows_replayed=sum(metric(found.executed, name, REPLAYED) for name in counted if name.startswith(LATE_METRIC)),
+        rows_replayed=found.observed(LATE_METRIC, REPLAYED),
         late=tuple(listed(evidence.expected.late, MOST)) if late else (),
     )
     return _compared(verdict, found)
@@ -402,9 +384,7 @@ def _reasons(evidence: Evidence, found: Comparison, verdict: Verdict) -> Iterato
         if isinstance(caveat, Caveat) and caveat.of_equal_rows and not tied(evidence.spark, expected.frame):
             continue
         yield caveat
-    names = [name for name in metrics_of(found.executed) if name.startswith(LATE_METRIC)]
-    revived = sum(metric(found.executed, name, REVIVED) for name in names)
-    if revived:
+    if revived := found.observed(LATE_METRIC, REVIVED):
         yield late_and_open.revived_sessions(query, revived)
     # In the other modes a database refuses a second row of one key.
     if snapshot.key and query.mode == "update":
@@ -431,13 +411,11 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
                 verdict = _with_counts_below(evidence, verdict)
             if found.equal:
                 return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
-            by_order = expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings)
-            if by_order:
+            if expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings):
                 with again.rows(evidence.spark, key, reordered=True) as other:
                     if not compare(rows, other, key).equal:
-                        reason = late_and_open.order_of_rows(
-                            query, "runs with the rows of a batch in another order differ"
-                        )
+                        of = "runs with the rows of a batch in another order differ"
+                        reason = late_and_open.order_of_rows(query, of)
                         return replace(verdict, state="undecided", findings=(reason,))
             evidence.mended(rows)
     except CheckFailed as error:
