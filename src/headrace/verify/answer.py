@@ -65,11 +65,6 @@ class Prefix:
     traced: bool = False
     label: str = ""
 
-    @property
-    def evict_ms(self) -> int:
-        """The watermark that the last batch closed groups by."""
-        return self.watermarks[self.through].evict_ms
-
     def part(self, first: int, last: int) -> Prefix:
         """What the batches `first` to `last` read of it."""
         sources = {
@@ -190,13 +185,14 @@ def answer(
     if newest:
         frame, untraced = latest(spark, query, tree, key)
         return BatchAnswer(frame=frame, late=(), caveats=(*uncertain, *untraced))
+    evict_ms = prefix.watermarks[prefix.through].evict_ms
     evicted: tuple[int, ...] = ()
-    if prefix.evict_ms > 0 and any(operator.kind == "Join" for operator in known):
-        evicted = evictions(spark, optimised, prefix.evict_ms)
+    if evict_ms > 0 and any(operator.kind == "Join" for operator in known):
+        evicted = evictions(spark, optimised, evict_ms)
     rewriting = Rewriting(
         spark=spark,
         query=query,
-        steps=steps(tree, known, evicted if len(evicted) == len(known) else (prefix.evict_ms,) * len(known)),
+        steps=steps(tree, known, evicted if len(evicted) == len(known) else (evict_ms,) * len(known)),
         replayed=-1 if replayed is None else replayed,
         named=prefix.named,
     )

@@ -66,7 +66,13 @@ def version_ranges(
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))
     for first, last, versions in known:
         if gone := tables.gone(versions):
-            raise CheckFailed(_gone(query, gone[0], first, last))
+            raise CheckFailed(
+                code="HR563",
+                what=f"the version of table '{gone[0]}' that query '{query.name}' made the batches {first} to {last} "
+                "with was removed",
+                fix="verify sooner, or refresh more seldom: older versions are removed",
+                where=query.where,
+            )
     caveats = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
     if caveats:
         parts[0] = (*parts[0][:2], known[0][2])
@@ -144,16 +150,6 @@ def other_shape(query: Query) -> Finding:
         code="HR567",
         what=f"query '{query.name}' is not the same query over an older version of its tables",
         fix="let the tables keep their columns, or reset the query (headrace reset QUERY)",
-        where=query.where,
-    )
-
-
-def _gone(query: Query, table: str, first: int, last: int) -> Finding:
-    return Finding(
-        code="HR563",
-        what=f"the version of table '{table}' that query '{query.name}' made the batches {first} to {last} with was "
-        "removed",
-        fix="verify sooner, or refresh more seldom: older versions are removed",
         where=query.where,
     )
 

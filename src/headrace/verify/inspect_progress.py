@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 
 from headrace.check.state_bounds import POLICY, window_lengths
@@ -84,36 +85,28 @@ class Watermarks:
 def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Watermarks:
     """The watermarks of the last `limit` batches, without a JVM. Raises CheckFailed, CheckpointError."""
     with commanded(query):
-        return _watermarks(project, query, limit)
-
-
-def _watermarks(project: Project, query: Query, limit: int) -> Watermarks:
-    layout = layout_of(project, query)
-    checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
-    first, newest = known_batches(query, checkpoint, archive)
-    entries = planned(checkpoint, archive, newest, since=first)
-    commit = checkpoint.commit(newest)
-    following_ms = entries[newest].watermark_ms if commit is None else commit.next_watermark_ms
-    moved = [number for number in entries if number > first and _moved(entries[number - 1], entries[number])]
-    since = max(moved, default=first) if following_ms == entries[newest].watermark_ms else None
-    records = [each for each in _records(project, layout) if each.batch in entries]
-    sources = tuple(_sources(project, query, records, since, _moment(following_ms)))
-    return Watermarks(
-        query=query.name,
-        next_watermark=_moment(following_ms),
-        policy=entries[newest].conf.get(POLICY, "min"),
-        since=since,
-        batches=tuple(
-            BatchWatermark(batch=number, watermark=_moment(entry.watermark_ms), planned=_moment(entry.timestamp_ms))
-            for number, entry in list(entries.items())[-limit:]
-        ),
-        sources=sources,
-        windows=tuple(_windows(project, query, following_ms)) if sources else (),
-    )
-
-
-def _moved(before: Any, after: Any) -> bool:
-    return bool(before.watermark_ms != after.watermark_ms)
+        layout = layout_of(project, query)
+        checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+        first, newest = known_batches(query, checkpoint, archive)
+        entries = planned(checkpoint, archive, newest, since=first)
+        commit = checkpoint.commit(newest)
+        following_ms = entries[newest].watermark_ms if commit is None else commit.next_watermark_ms
+        moved = [now.batch for before, now in pairwise(entries.values()) if now.watermark_ms != before.watermark_ms]
+        since = max(moved, default=first) if following_ms == entries[newest].watermark_ms else None
+        records = [each for each in _records(project, layout) if each.batch in entries]
+        sources = tuple(_sources(project, query, records, since, _moment(following_ms)))
+        return Watermarks(
+            query=query.name,
+            next_watermark=_moment(following_ms),
+            policy=entries[newest].conf.get(POLICY, "min"),
+            since=since,
+            batches=tuple(
+                BatchWatermark(batch=number, watermark=_moment(entry.watermark_ms), planned=_moment(entry.timestamp_ms))
+                for number, entry in list(entries.items())[-limit:]
+            ),
+            sources=sources,
+            windows=tuple(_windows(project, query, following_ms)) if sources else (),
+        )
 
 
 def _records(project: Project, layout: QueryLayout) -> list[BatchRecord]:
@@ -211,50 +204,45 @@ class BatchOffsets(PlainData):
 def inspect_offsets(project: Project, query: Query, batch: int | None = None) -> BatchOffsets:
     """The offsets of `batch`, or of the newest one that was planned. Raises CheckFailed, CheckpointError."""
     with commanded(query):
-        return _offsets(project, query, batch)
-
-
-def _offsets(project: Project, query: Query, batch: int | None) -> BatchOffsets:
-    layout = layout_of(project, query)
-    checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
-    first, newest = known_batches(query, checkpoint, archive)
-    number = newest if batch is None else batch
-    if not first <= number <= newest:
-        raise CheckFailed(
-            code="HR588",
-            what=f"batch {number} of query '{query.name}' is not known: its checkpoint and its archive have the "
-            f"batches {first} to {newest}",
-            fix="name one of those",
-            where=query.where,
-        )
-    entries = planned(checkpoint, archive, number, since=max(number - 1, first))
-    entry = entries[number]
-    before: Mapping[str, str | None] = {} if number == first else entries[number - 1].offsets
-    lags = _lags(project, query, checkpoint, archive)
-    kinds = {source.name: source.kind for source in project.sources_of(query)}
-    sources = []
-    for name, end in entry.offsets.items():
-        start = before.get(name)
-        sources.append(
+        layout = layout_of(project, query)
+        checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+        first, newest = known_batches(query, checkpoint, archive)
+        number = newest if batch is None else batch
+        if not first <= number <= newest:
+            raise CheckFailed(
+                code="HR588",
+                what=f"batch {number} of query '{query.name}' is not known: its checkpoint and its archive have the "
+                f"batches {first} to {newest}",
+                fix="name one of those",
+                where=query.where,
+            )
+        entries = planned(checkpoint, archive, number, since=max(number - 1, first))
+        entry = entries[number]
+        before: Mapping[str, str | None] = {} if number == first else entries[number - 1].offsets
+        lags = _lags(project, query, checkpoint, archive)
+        kinds = {source.name: source.kind for source in project.sources_of(query)}
+        # Where a batch begins is not known if the one before it is in neither place.
+        begins = number != first or number == 0
+        sources = tuple(
             SourceOffsets(
                 source=name,
                 kind=kinds.get(source_of(name), "unknown"),
-                start=start,
+                start=before.get(name),
                 end=end,
-                # Where a batch begins is not known if the one before it is in neither place.
-                shares=tuple(_shares(checkpoint, name, start, end)) if number != first or number == 0 else (),
+                shares=tuple(_shares(checkpoint, name, before.get(name), end)) if begins else (),
                 lag=lags.get(source_of(name)),
             )
+            for name, end in entry.offsets.items()
         )
-    committed = checkpoint.last_committed
-    return BatchOffsets(
-        query=query.name,
-        batch=number,
-        committed=committed is not None and number <= committed,
-        first=first,
-        last=newest,
-        sources=tuple(sources),
-    )
+        committed = checkpoint.last_committed
+        return BatchOffsets(
+            query=query.name,
+            batch=number,
+            committed=committed is not None and number <= committed,
+            first=first,
+            last=newest,
+            sources=sources,
+        )
 
 
 def known_batches(query: Query, checkpoint: Checkpoint, archive: Archive) -> tuple[int, int]:

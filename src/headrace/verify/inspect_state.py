@@ -106,7 +106,9 @@ def _operators(
     for operator in checkpoint.state_operators():
         folder = checkpoint.root / Part.STATE / str(operator.number)
         try:
-            parts = tuple(_parts(spark, query, checkpoint, operator, batch, key, limit))
+            parts = tuple(
+                _part(query, name, frame, key, limit) for name, frame in _frames(spark, checkpoint, operator, batch)
+            )
         except CheckpointError:
             raise
         except Exception as error:
@@ -121,37 +123,27 @@ def _operators(
         )
 
 
-def _parts(
-    spark: SparkSession,
-    query: Query,
-    checkpoint: Checkpoint,
-    operator: StateOperator,
-    batch: int,
-    key: Mapping[str, str],
-    limit: int,
-) -> Iterator[StatePart]:
-    for name, options in _named(operator):
-        frame = read_state(spark, checkpoint.root, operator=operator.number, batch=batch, options=options)
-        # A variable that is a list or a map has columns of its own names beside the key.
-        held = [column for column in frame.columns if column not in ("key", "partition_id")]
-        chosen = _chosen(query, frame, key)
-        yield StatePart(
-            name=name,
-            key=frame.schema["key"].dataType.simpleString(),
-            value=", ".join(f"{each} {frame.schema[each].dataType.simpleString()}" for each in held),
-            rows=chosen.count(),
-            sample=tuple(row.asDict(recursive=True) for row in chosen.select("key", *held).limit(limit).collect()),
-        )
+def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], limit: int) -> StatePart:
+    # A variable that is a list or a map has columns of its own names beside the key.
+    held = [column for column in frame.columns if column not in ("key", "partition_id")]
+    chosen = _chosen(query, frame, key)
+    return StatePart(
+        name=name,
+        key=frame.schema["key"].dataType.simpleString(),
+        value=", ".join(f"{each} {frame.schema[each].dataType.simpleString()}" for each in held),
+        rows=chosen.count(),
+        sample=tuple(row.asDict(recursive=True) for row in chosen.select("key", *held).limit(limit).collect()),
+    )
 
 
-def _named(operator: StateOperator) -> Iterator[tuple[str, dict[str, str]]]:
-    """The parts of an operator's state, and how Spark's reader is asked for each."""
-    if operator.name == JOIN:
-        yield from ((side, {"joinSide": side}) for side in ("left", "right"))
-    elif operator.variables:
-        yield from ((name, {"stateVarName": name}) for name in operator.variables)
-    else:
-        yield "", {}
+def _frames(
+    spark: SparkSession, checkpoint: Checkpoint, operator: StateOperator, batch: int
+) -> Iterator[tuple[str, DataFrame]]:
+    """The parts of an operator's state by their names."""
+    option, names = ("joinSide", ("left", "right")) if operator.name == JOIN else ("stateVarName", operator.variables)
+    for name in names or ("",):
+        options = {option: name} if name else {}
+        yield name, read_state(spark, checkpoint.root, operator=operator.number, batch=batch, options=options)
 
 
 def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:

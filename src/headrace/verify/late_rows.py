@@ -62,49 +62,36 @@ def late(
     """
     declared = project.query(query)
     with commanded(declared):
-        return _late(project, declared, since=since, limit=limit, to=to, replay=replay, spark=spark)
-
-
-def _late(
-    project: Project,
-    declared: Query,
-    *,
-    since: int,
-    limit: int,
-    to: str | os.PathLike[str] | None,
-    replay: bool,
-    spark: SparkSession | None,
-) -> Lateness:
-    query, layout = declared.name, layout_of(project, declared)
-    committed = committed_batch(layout)
-    unreadable = tuple(blockers(project, declared, layout))
-    if not unreadable and committed is None:
-        unreadable = (uncommitted(declared),)
-    if unreadable or committed is None or since > committed:
-        return Lateness(query=query, batch=committed, since=since, findings=unreadable)
-    directory = None if to is None else late_directory(project, declared, to)
-    with (
-        borrowed(project, spark, much=reads_much(project, [query])) as spark,
-        applied(spark, session_settings(project, spark)),
-        registered_tables(project, declared, spark),
-    ):
-        done = apply_late_rows(project, declared, layout, spark) if replay else None
-        prefix = prefix_of(project, declared, layout, committed, since=since)
-        over = version_ranges(project, declared, layout, committed, spark, since=since)
-        asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
-        replayed, unknown = _replayed(project, declared, layout)
-        files = () if directory is None else tuple(late_files(asked.late, directory, query, layout.generation))
-        return Lateness(
-            query=query,
-            batch=committed,
-            since=since,
-            batches=tuple(each for dropped in asked.late for each in counts(dropped)),
-            rows=tuple(listed(asked.late, limit)),
-            replayed=replayed,
-            replay=done,
-            exported=files,
-            findings=(*_findings(declared, asked), *unknown),
-        )
+        layout = layout_of(project, declared)
+        committed = committed_batch(layout)
+        unreadable = tuple(blockers(project, declared, layout))
+        if not unreadable and committed is None:
+            unreadable = (uncommitted(declared),)
+        if unreadable or committed is None or since > committed:
+            return Lateness(query=query, batch=committed, since=since, findings=unreadable)
+        directory = None if to is None else late_directory(project, declared, to)
+        with (
+            borrowed(project, spark, much=reads_much(project, [query])) as spark,
+            applied(spark, session_settings(project, spark)),
+            registered_tables(project, declared, spark),
+        ):
+            done = apply_late_rows(project, declared, layout, spark) if replay else None
+            prefix = prefix_of(project, declared, layout, committed, since=since)
+            over = version_ranges(project, declared, layout, committed, spark, since=since)
+            asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
+            replayed, unknown = _replayed(project, declared, layout)
+            files = () if directory is None else tuple(late_files(asked.late, directory, query, layout.generation))
+            return Lateness(
+                query=query,
+                batch=committed,
+                since=since,
+                batches=tuple(each for dropped in asked.late for each in counts(dropped)),
+                rows=tuple(listed(asked.late, limit)),
+                replayed=replayed,
+                replay=done,
+                exported=files,
+                findings=(*_findings(declared, asked), *unknown),
+            )
 
 
 def _findings(query: Query, asked: BatchAnswer) -> Iterator[Finding]:

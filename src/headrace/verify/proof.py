@@ -201,7 +201,14 @@ def _proved(
     if through is None:
         return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))
     if committed is not None and through < committed:
-        return Verdict(query=query.name, batch=through, state="mismatch", findings=(_lost(query, through, committed),))
+        lost = Finding(
+            code="HR704",
+            what=f"the sink holds batches up to {through}, but batch {committed} was committed: {committed - through} "
+            "are lost",
+            fix="restore the checkpoint of the same time as the sink, or reset the query (headrace reset QUERY)",
+            where=query.where,
+        )
+        return Verdict(query=query.name, batch=through, state="mismatch", findings=(lost,))
     prefix = replace(prefix_of(project, query, layout, through), traced=scope.since is not None)
     try:
         over = version_ranges(project, query, layout, through, spark)
@@ -254,15 +261,6 @@ def _proved(
             asked = answer(project, query, named, spark, over, snapshot.key, replayed=snapshot.replayed)
             verdict = replace(verdict, differences=explained(spark, asked, snapshot.key, verdict.differences))
     return verdict
-
-
-def _lost(query: Query, held: int, committed: int) -> Finding:
-    return Finding(
-        code="HR704",
-        what=f"the sink holds batches up to {held}, but batch {committed} was committed: {committed - held} are lost",
-        fix="restore the checkpoint of the same time as the sink, or reset the query (headrace reset QUERY)",
-        where=query.where,
-    )
 
 
 def verdict_by_ranges(
@@ -339,7 +337,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
         evidence.mended(expected.frame)
         return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
     verdict = replace(verdict, state="undecided", findings=reasons)
-    return _by_rerun(evidence, verdict) if all(map(_is_settled_by_rerun, reasons)) else verdict
+    return _by_rerun(evidence, verdict)
 
 
 def _counted(evidence: Evidence, found: Comparison) -> Verdict:
@@ -398,7 +396,7 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     query, snapshot, expected = evidence.query, evidence.snapshot, evidence.expected
     findings = undecided.findings or expected.caveats
     undecided = replace(undecided, findings=findings)
-    if not all(map(_is_settled_by_rerun, findings)):
+    if not all(isinstance(each, Caveat) and each.settled_by_rerun for each in findings):
         return undecided
     again, key = evidence.again, snapshot.key
     if obstacle := again.obstacle(replayed=snapshot.replayed):
@@ -421,10 +419,6 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     except CheckFailed as error:
         return replace(undecided, findings=(*findings, *error.findings))
     return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
-
-
-def _is_settled_by_rerun(reason: Finding) -> bool:
-    return isinstance(reason, Caveat) and reason.settled_by_rerun
 
 
 def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:

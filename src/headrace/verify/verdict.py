@@ -253,12 +253,15 @@ def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterat
     except HeadraceError:
         raise
     except Exception as error:
-        cause: Exception | None = error
-        if snapshot is not None:
-            cause = _reading(snapshot)
+        cause = error if snapshot is None else _reading(snapshot)
         if cause is None:
             raise
-        raise SinkError(_unreadable(query, cause)) from error
+        raise SinkError(
+            code="HR714",
+            what=f"the sink of query '{query.name}' cannot be read: {sentence_of(cause)}",
+            fix="restore what is damaged there, or reset the query (headrace reset QUERY)",
+            where=query.where,
+        ) from error
 
 
 def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
@@ -279,20 +282,10 @@ def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
 
 def _reading(snapshot: Snapshot) -> Exception | None:
     """What comes of reading all rows of the sink, and nothing else."""
-    for frame in (snapshot.rows, snapshot.rejected):
-        if frame is None:
-            continue
-        try:
-            compute_all(frame)
-        except Exception as error:
-            return error
+    try:
+        for frame in (snapshot.rows, snapshot.rejected):
+            if frame is not None:
+                compute_all(frame)
+    except Exception as error:
+        return error
     return None
-
-
-def _unreadable(query: Query, error: Exception) -> Finding:
-    return Finding(
-        code="HR714",
-        what=f"the sink of query '{query.name}' cannot be read: {sentence_of(error)}",
-        fix="restore what is damaged there, or reset the query (headrace reset QUERY)",
-        where=query.where,
-    )
