@@ -9,6 +9,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -104,24 +105,13 @@ class Archive:
         """All batches of the files that are needed for those from `since` on."""
         known: dict[int, ArchivedBatch] = {}
         # The open file comes first: what is closed afterwards is in it as well, and has no smaller number.
-        file, current = self.path, self._open_lines()
-        try:
+        with _readable(self.path):
+            current = json_lines.read(self.path)
             closed = segments(self.folder, current[0].get("segment", 1) if current else None)
-            for file, lines in (*((each.file, each.lines()) for each in needed(closed, since)), (self.path, current)):
+        for file, lines in (*((each.file, each.lines()) for each in needed(closed, since)), (self.path, current)):
+            with _readable(file):
                 known = _folded(known, file, lines)
-        except json_lines.DamagedLine as error:
-            raise damaged(file, error.number, error) from error
-        except OSError as error:
-            raise damaged(file, 0, error) from error
         return known
-
-    def _open_lines(self) -> list[Any]:
-        try:
-            return json_lines.read(self.path)
-        except json_lines.DamagedLine as error:
-            raise damaged(self.path, error.number, error) from error
-        except OSError as error:
-            raise damaged(self.path, 0, error) from error
 
     def rename_sources(self, names: Mapping[str, str]) -> None:
         """Let the batches so far name their sources by new names, given by the old ones. Raises OSError."""
@@ -215,6 +205,14 @@ def _read(checkpoint: Checkpoint, batch: int) -> ArchivedBatch | None:
     if entry is None:
         return None
     return ArchivedBatch(entry=entry, next_watermark_ms=commit.next_watermark_ms if commit else None)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (json_lines.DamagedLine, OSError) as error:
+        raise damaged(file, getattr(error, "number", 0), error) from error
 
 
 def _folded(known: dict[int, ArchivedBatch], file: Path, lines: Iterable[Any]) -> dict[int, ArchivedBatch]:

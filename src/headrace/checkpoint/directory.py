@@ -13,7 +13,6 @@ from headrace.checkpoint.logs import COMPACT, RESTORE, Part, body, broken, lacki
 from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
 from headrace.errors import CheckpointError, Finding, Where
 
-_LOG_VERSIONS = (1,)
 _LISTINGS = 5
 
 
@@ -107,8 +106,7 @@ class Checkpoint:
     def state_operators(self) -> tuple[StateOperator, ...]:
         """The query's stateful operators; none before the first batch, or for a query without state."""
         folder = self.root / Part.STATE
-        numbers = sorted(numbered(folder))
-        found = (state_operator(folder / str(number)) for number in numbers)
+        found = (state_operator(folder / str(number)) for number in numbered(folder))
         return tuple(operator for operator in found if operator is not None)
 
     def state_partitions(self) -> int | None:
@@ -116,11 +114,31 @@ class Checkpoint:
         return max((operator.partitions for operator in self.state_operators()), default=None)
 
     def problems(self, *, partitions: int | None = None) -> Iterator[Finding]:
-        """Everything that is wrong or worth knowing; never raises.
+        """Everything that is wrong or worth knowing; never raises. Of one that is not there yet it is nothing.
 
+        Of the state only what the next batch begins with is looked at, and of large files their size alone.
         partitions: how many the state has, where that was changed after Spark described it.
         """
-        return _problems(self.root, partitions)
+        root = self.root
+        try:
+            if not root.exists():
+                return
+            offsets, commits = numbered(root / Part.OFFSETS), numbered(root / Part.COMMITS)
+            numbered(root)
+        except (CheckpointError, OSError) as error:
+            yield from _findings(error, root)
+            return
+        yield from _identity(root, started=bool(offsets))
+        yield from _unreadable(offsets, OffsetEntry.parse)
+        yield from _unreadable(commits, CommitEntry.parse)
+        yield from _gaps(root, offsets, commits)
+        yield from _source_logs(root / Part.SOURCES, _log_ends(offsets))
+        done = max(commits, default=None)
+        following = max(max(offsets, default=0), -1 if done is None else done + 1)
+        try:
+            yield from state_problems(root, following, done, partitions)
+        except (CheckpointError, OSError) as error:
+            yield from _findings(error, root / Part.STATE)
 
 
 def _unfolded(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
@@ -133,7 +151,7 @@ def _unfolded(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
         text = text_of(file)
         if text is None:
             return None
-        lines = [line for line in body(file, text, versions=_LOG_VERSIONS)[1] if line]
+        lines = [line for line in body(file, text)[1] if line]
         if number == first:
             for line in lines:
                 log.setdefault(_batch_of(file, line, number), []).append(line)
@@ -149,32 +167,6 @@ def _batch_of(file: Path, line: str, otherwise: int) -> int:
         raise broken(file, f"a line is no JSON: {line[:40]!r}") from error
     batch = value.get("batchId", otherwise) if isinstance(value, dict) else otherwise
     return batch if isinstance(batch, int) else otherwise
-
-
-def _problems(root: Path, partitions: int | None) -> Iterator[Finding]:
-    """The findings about a checkpoint; none about one that is not there yet.
-
-    Of the state only what the next batch begins with is looked at, and of large files their size alone.
-    """
-    try:
-        if not root.exists():
-            return
-        offsets, commits = numbered(root / Part.OFFSETS), numbered(root / Part.COMMITS)
-        numbered(root)
-    except (CheckpointError, OSError) as error:
-        yield from _findings(error, root)
-        return
-    yield from _identity(root, started=bool(offsets))
-    yield from _unreadable(offsets, OffsetEntry.parse)
-    yield from _unreadable(commits, CommitEntry.parse)
-    yield from _gaps(root, offsets, commits)
-    yield from _source_logs(root / Part.SOURCES, _log_ends(offsets))
-    done = max(commits, default=None)
-    following = max(max(offsets, default=0), -1 if done is None else done + 1)
-    try:
-        yield from state_problems(root, following, done, partitions)
-    except (CheckpointError, OSError) as error:
-        yield from _findings(error, root / Part.STATE)
 
 
 def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, ...]:
@@ -206,9 +198,7 @@ def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) 
             parse(batch, text, file)
             if (wrong := fault_of(file)) is not None:
                 raise broken(file, wrong)
-        except CheckpointError as error:
-            yield from error.findings
-        except OSError as error:
+        except (CheckpointError, OSError) as error:
             yield from _findings(error, file)
 
 
@@ -288,23 +278,17 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
             continue
         compacted = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=0)
         needed = {number: file for number, file in files.items() if number >= compacted}
-        yield from _unreadable(needed, _file_entries if name in ends else _source_entry)
+        yield from _unreadable(needed, _file_entries if name in ends else lambda _, text, file: body(file, text))
         through = max(ends.get(name, -1), max(files, default=-1))
         missing = sorted(set(range(compacted, through + 1)) - set(files))
         if missing:
             yield lacking(log, missing[0], len(missing) - 1)
 
 
-def _source_entry(_: int, text: str, file: Path) -> None:
-    body(file, text, versions=(1,))
-
-
 def _file_entries(_: int, text: str, file: Path) -> None:
     """The file source writes a line of JSON for each file."""
-    _, lines = body(file, text, versions=(1,))
-    if len(text) > WHOLE_BYTES:
-        return
-    for line in lines:
+    _, lines = body(file, text)
+    for line in lines if len(text) <= WHOLE_BYTES else ():
         try:
             if line and "path" not in json.loads(line):
                 raise broken(file, f"a line names no file: {line[:40]!r}")

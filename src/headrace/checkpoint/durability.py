@@ -36,7 +36,7 @@ class Durability:
         """Return when all that batch `batch` is made from is on the disk. Raises OSError."""
         begun, self._begun = self._begun, True
         if not begun:
-            self._remember()
+            self._entries = {folder: max(numbered(folder), default=-1) for folder in self._logs()}
         files = list(self._files(batch) if begun else files_below(self.checkpoint.root))
         folders = {file.parent for file in files}
         if not begun:
@@ -45,10 +45,6 @@ class Durability:
             # A file that Spark has removed or replaced meanwhile is not needed any more.
             list(pool.map(_synced, files))
             list(pool.map(_synced, folders))
-
-    def _remember(self) -> None:
-        for folder in self._logs():
-            self._entries[folder] = max(numbered(folder), default=-1)
 
     def _logs(self) -> tuple[Path, ...]:
         return tuple(self.checkpoint.root / Part.SOURCES / name for name in self.checkpoint.source_names())

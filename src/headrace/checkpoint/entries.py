@@ -12,12 +12,10 @@ from typing import Any
 from headrace.checkpoint.logs import body, broken, numbered, text_of
 from headrace.errors import reason
 
-OFFSET_VERSIONS = (1, 2)
-COMMIT_VERSIONS = (1, 2)
-_NO_OFFSET = "-"
-_FACTS = ("batchWatermarkMs", "batchTimestampMs", "conf")
 DEFAULT_STORE = "default"
 _VERSIONS = (1, 2)
+_NO_OFFSET = "-"
+_FACTS = ("batchWatermarkMs", "batchTimestampMs", "conf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class OffsetEntry:
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> OffsetEntry:
         """Read what Spark wrote; raises CheckpointError naming `file`."""
-        version, lines = body(file, text, versions=OFFSET_VERSIONS)
+        version, lines = body(file, text, versions=_VERSIONS)
         if not lines:
             raise broken(file, "it ends after its first line")
         # Continuous processing leaves the line empty.
@@ -109,7 +107,7 @@ class CommitEntry:
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> CommitEntry:
         """Read what Spark wrote; raises CheckpointError naming `file`."""
-        version, lines = body(file, text, versions=COMMIT_VERSIONS)
+        version, lines = body(file, text, versions=_VERSIONS)
         facts = _json_object(file, lines[0] if lines else "")
         try:
             named = (facts.get("stateUniqueIds") or {}).items()

@@ -211,11 +211,14 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     """
     before = listing(old)
     remove_tree(copy)
-    for file in _files(old.root):
-        # The checksums of local files mean nothing to a store.
-        if not (store_at(copy).is_safe and file.name.startswith(".") and file.suffix == ".crc"):
+    for file in sorted(files_below(old.root)):
+        # What a writer has not finished is left out. The checksums of local files mean nothing to a store.
+        is_checksum = file.name.startswith(".") and file.suffix == ".crc"
+        if file.suffix != ".tmp" and not (store_at(copy).is_safe and is_checksum):
             for target in _targets(file.relative_to(old.root), names):
-                _copy(file, copy / target)
+                # Its times stay, since Spark cleans its logs by them; its rights do not, since the copy is written.
+                copy_file(file, copy / target)
+                (copy / target).chmod(0o600)
     gap = gap_before_newest(old, None, written_async=None)
     if isinstance(gap, Gap):
         # Progress was written beside the batches, which Headrace does with few sinks.
@@ -233,17 +236,6 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
             fix="stop it, and give the command again",
         )
     return made
-
-
-def _files(root: Path) -> Iterator[Path]:
-    """Every file but those that a writer has not finished."""
-    return (file for file in sorted(files_below(root)) if file.suffix != ".tmp")
-
-
-def _copy(file: Path, target: Path) -> None:
-    # Its times stay, since Spark cleans its logs by them; its rights do not, since the copy is written.
-    copy_file(file, target)
-    target.chmod(0o600)
 
 
 def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]:

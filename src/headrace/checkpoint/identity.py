@@ -18,8 +18,6 @@ from headrace.checkpoint.logs import Part, broken, text_of
 from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, renamed, renamed_text
 from headrace.errors import reason
 
-_FILES = "logOffset"
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBatch:
@@ -50,14 +48,17 @@ class PlannedBatch:
 
     def content(self, roots: Sequence[Path] = ()) -> Iterator[tuple[str, Any]]:
         """What each source gives, by its name: the files, or the offset where the batch ends."""
-        places = _places(roots)
+        both = (place for root in roots for place in (root.absolute(), root.resolve()))
+        places = tuple(dict.fromkeys(f"{str(place).rstrip('/')}/" for place in both))
         for name, offset in sorted(self.entry.offsets.items()):
             entries = self.logs.get(name, {})
             lines = [line for number in sorted(entries) for line in entries[number].lines]
             if log_offset(offset) is not None:
                 yield name, sorted(_file(json.loads(line), places) for line in lines)
             else:
-                yield name, [_canonical(offset), lines]
+                # One text for all ways to write the same JSON.
+                end = json.dumps(None if offset is None else _parsed(offset), sort_keys=True, separators=(",", ":"))
+                yield name, [end, lines]
 
     def called(self, names: Mapping[str, str]) -> PlannedBatch:
         """The same with other names of sources, by their old ones."""
@@ -152,13 +153,8 @@ def _require_files(entries: Mapping[int, LogEntry], folder: Path) -> None:
 def log_offset(offset: str | None) -> int | None:
     """The number of the log's entry where the offset is that of a file source."""
     value = None if offset is None else _parsed(offset)
-    found = value.get(_FILES) if isinstance(value, dict) and len(value) == 1 else None
+    found = value.get("logOffset") if isinstance(value, dict) and len(value) == 1 else None
     return found if isinstance(found, int) else None
-
-
-def _canonical(offset: str | None) -> str:
-    """One text for all ways to write the same JSON."""
-    return json.dumps(None if offset is None else _parsed(offset), sort_keys=True, separators=(",", ":"))
 
 
 def _parsed(offset: str) -> Any:
@@ -166,12 +162,6 @@ def _parsed(offset: str) -> Any:
         return json.loads(offset)
     except ValueError:
         return offset
-
-
-def _places(roots: Sequence[Path]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(f"{str(place).rstrip('/')}/" for root in roots for place in (root.absolute(), root.resolve()))
-    )
 
 
 def _file(facts: Mapping[str, Any], places: Sequence[str]) -> tuple[str, int]:

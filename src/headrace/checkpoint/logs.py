@@ -80,7 +80,7 @@ def text_of(file: Path) -> str | None:
         raise broken(file, f"it cannot be read: {reason(error)}") from error
 
 
-def body(file: Path, text: str, *, versions: tuple[int, ...]) -> tuple[int, list[str]]:
+def body(file: Path, text: str, *, versions: tuple[int, ...] = (1,)) -> tuple[int, list[str]]:
     """The version and the lines after it; raises CheckpointError for an empty file or an unknown version."""
     # Not splitlines: Spark ends lines at \n alone, and a JSON text may hold U+2028 and its like.
     # Before the version, Kafka's log has a zero byte, which Spark 2.1 asked for.

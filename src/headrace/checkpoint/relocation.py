@@ -12,8 +12,6 @@ from urllib.parse import unquote
 
 from headrace.checkpoint.logs import body, broken, numbered, replace_file, text_of
 
-# Of the logs of file sources and file sinks.
-_VERSION = 1
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~*'();/:@&=+$,")
@@ -54,7 +52,7 @@ def rewrite(log: Path, old: str, new: str, home: str = "") -> int:
                 facts["path"] = f"file://{encoded(new + path.removeprefix(old))}"
                 found += 1
         if found:
-            text = [f"v{_VERSION}", *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
+            text = ["v1", *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
             replace_file(file, "\n".join(text))
             changed += found
     return changed
@@ -113,7 +111,7 @@ def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
         if text is None:
             continue
         try:
-            lines = [json.loads(line) for line in body(file, text, versions=(_VERSION,))[1] if line]
+            lines = [json.loads(line) for line in body(file, text)[1] if line]
         except ValueError as error:
             raise broken(file, "a line is no JSON") from error
         yield file, [line for line in lines if isinstance(line, dict)]

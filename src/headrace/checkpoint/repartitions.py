@@ -37,15 +37,14 @@ class Repartitions:
     def all(self) -> tuple[PartitionChange, ...]:
         """Every change that was entered, oldest first."""
         try:
-            lines = json_lines.read(self.path, skip="none")
-        except json_lines.DamagedLine as error:
-            raise self._damaged(error.number, error) from error
-        except OSError as error:
-            raise self._damaged(None, error) from error
-        try:
-            return tuple(PartitionChange(**line) for line in lines)
-        except TypeError as error:
-            raise self._damaged(None, error) from error
+            return tuple(PartitionChange(**line) for line in json_lines.read(self.path, skip="none"))
+        except (json_lines.DamagedLine, OSError, TypeError) as error:
+            raise CheckpointError(
+                code="HR503",
+                where=Where(file=str(self.path), line=getattr(error, "number", None)),
+                what=f"the record of changed state partitions cannot be read: {reason(error)}",
+                fix=RESTORE,
+            ) from error
 
     def done(self, checkpoint: Checkpoint) -> tuple[PartitionChange, ...]:
         """The changes whose batches are committed."""
@@ -79,14 +78,6 @@ class Repartitions:
     def _write(self, changes: Sequence[PartitionChange]) -> None:
         with writing_to(self.path.parent):
             durable.replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
-
-    def _damaged(self, line: int | None, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            code="HR503",
-            where=Where(file=str(self.path), line=line),
-            what=f"the record of changed state partitions cannot be read: {reason(error)}",
-            fix=RESTORE,
-        )
 
 
 def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None:

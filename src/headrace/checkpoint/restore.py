@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import CommitEntry, OffsetEntry, state_operator
+from headrace.checkpoint.entries import OffsetEntry, state_operator
 from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
 from headrace.checkpoint.logs import COMPACT, Part, body, is_description, numbered, remove_file, replace_file, text_of
 from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
@@ -180,8 +180,7 @@ def _uncompact(folder: Path, file: Path, end: int) -> None:
 
 
 def _lines(file: Path) -> list[str]:
-    _, lines = body(file, text_of(file) or "", versions=(1,))
-    return [line for line in lines if line]
+    return list(filter(None, body(file, text_of(file) or "")[1]))
 
 
 def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
@@ -215,12 +214,9 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
 
 
 def _is_committed(checkpoint: Checkpoint, batch: int) -> bool:
-    file = checkpoint.root / Part.COMMITS / str(batch)
-    try:
-        text = text_of(file)
-        return text is not None and CommitEntry.parse(batch, text, file) is not None
-    except CheckpointError:
-        return False
+    with suppress(CheckpointError):
+        return checkpoint.commit(batch) is not None
+    return False
 
 
 def stores_of(root: Path, partitions: int | None) -> list[StateStoreFiles] | None:

@@ -21,7 +21,6 @@ from headrace.storage import durable
 
 FILE = "headrace_sources.json"
 _FURTHER = re.compile(r"(?P<name>.+)__(?P<number>[2-9]|[1-9][0-9]+)\Z")
-_VERSIONS = (1,)
 _BLOCK_BYTES = 64 << 10
 
 
@@ -120,18 +119,14 @@ def first_entry(folder: Path) -> LogEntry | None:
     """Entry 0, in which a source without files writes where it began; None for a source without a log."""
     file = folder / "0"
     text = text_of(file)
-    if text is None:
-        return None
-    _, lines = body(file, text, versions=_VERSIONS)
-    return LogEntry(lines=tuple(lines), head=text.split("\n", 1)[0])
+    return None if text is None else LogEntry(lines=tuple(body(file, text)[1]), head=text.split("\n", 1)[0])
 
 
 def _entry(folder: Path, number: int) -> LogEntry:
     file = folder / str(number)
     text = text_of(file)
     if text is not None:
-        _, lines = body(file, text, versions=_VERSIONS)
-        return LogEntry(lines=tuple(line for line in lines if line))
+        return LogEntry(lines=tuple(filter(None, body(file, text)[1])))
     compact = folder / f"{number}{COMPACT}"
     if compact.exists():
         return LogEntry(lines=_compacted(compact, number), compacted=True)
@@ -163,7 +158,7 @@ def _lines_from_the_end(file: Path) -> Iterator[str]:
     try:
         with file.open("rb") as opened:
             version = opened.readline()
-            body(file, version.decode("utf-8", "replace"), versions=_VERSIONS)
+            body(file, version.decode("utf-8", "replace"))
             begin, end = len(version), opened.seek(0, 2)
             rest = b""
             while end > begin:

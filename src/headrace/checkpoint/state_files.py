@@ -35,22 +35,31 @@ def fault_of(file: Path) -> str | None:
     size = file.stat().st_size
     if size == 0:
         return "it is empty"
-    told = _Checksums.beside(file)
-    if told is not None and (size + told.chunk_bytes - 1) // told.chunk_bytes != len(told.sums):
+    told = _checksums_of(file)
+    if told is not None and len(range(0, size, told[0])) != len(told[1]):
         return f"its {size} bytes are not as many as were written"
     if size <= WHOLE_BYTES:
         data = file.read_bytes()
-        if told is not None and not told.fit(data):
-            return "its content is not what was written, as the checksum beside it shows"
+        if told is not None:
+            chunks = (data[start : start + told[0]] for start in range(0, len(data), told[0]))
+            if not all(zlib.crc32(chunk) == wanted for chunk, wanted in zip(chunks, told[1], strict=True)):
+                return "its content is not what was written, as the checksum beside it shows"
     return None
 
 
-def state_fault_of(file: Path) -> str | None:
-    """What is wrong with a changelog, delta or snapshot of a state store, or with a file that a snapshot names."""
-    fault = fault_of(file)
-    if fault is None:
-        fault = _zip_fault(file) if file.suffix == ".zip" else _stream_fault(file)
-    return fault
+def _checksums_of(file: Path) -> tuple[int, tuple[int, ...]] | None:
+    """Hadoop's checksums beside a local file: the bytes of a chunk, and the CRC-32 of each; None without such."""
+    try:
+        data = checksum_of(file).read_bytes()
+    except OSError:
+        return None
+    if len(data) < _HEADER.size:
+        return None
+    magic, chunk_bytes = _HEADER.unpack_from(data)
+    if magic != b"crc\0" or chunk_bytes <= 0:
+        return None
+    count = (len(data) - _HEADER.size) // 4
+    return chunk_bytes, struct.unpack_from(f">{count}I", data, _HEADER.size)
 
 
 def _stream_fault(file: Path) -> str | None:
@@ -95,33 +104,6 @@ def _part_faults(parts: list[tuple[Path, dict[str, int]]]) -> Iterator[str]:
             )
         elif (fault := fault_of(part)) is not None:
             yield f"{part.parent.name}/{part.name}, which it needs, is damaged: {fault}"
-
-
-class _Checksums:
-    """Hadoop's checksums of a local file: one CRC-32 for each of its chunks."""
-
-    def __init__(self, chunk_bytes: int, sums: tuple[int, ...]) -> None:
-        self.chunk_bytes = chunk_bytes
-        self.sums = sums
-
-    @classmethod
-    def beside(cls, file: Path) -> _Checksums | None:
-        """Those beside `file`; None where there are none that Hadoop would look at."""
-        try:
-            data = checksum_of(file).read_bytes()
-        except OSError:
-            return None
-        if len(data) < _HEADER.size:
-            return None
-        magic, chunk_bytes = _HEADER.unpack_from(data)
-        if magic != b"crc\0" or chunk_bytes <= 0:
-            return None
-        count = (len(data) - _HEADER.size) // 4
-        return cls(chunk_bytes, struct.unpack_from(f">{count}I", data, _HEADER.size))
-
-    def fit(self, data: bytes) -> bool:
-        chunks = (data[start : start + self.chunk_bytes] for start in range(0, len(data), self.chunk_bytes))
-        return all(zlib.crc32(chunk) == told for chunk, told in zip(chunks, self.sums, strict=True))
 
 
 def version_of(name: str) -> int | None:
@@ -245,7 +227,13 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
             yield from error.findings
             continue
         if operator is None:
-            yield _metadata_missing(folder)
+            yield Finding(
+                code="HR516",
+                where=Where(file=str(folder / "_metadata" / "metadata")),
+                what=f"the description of state operator {folder.name} is missing, so that it is not known how many "
+                "partitions its state has",
+                fix=RESTORE,
+            )
             continue
         stores += [(operator, store) for store in stores_in(folder, operator, partitions, attempts)]
         yield from _schemas(folder)
@@ -300,7 +288,10 @@ def _id_of(file: Path) -> str | None:
 def _fault(files: list[Path]) -> str | None:
     """What is wrong with a file; of several attempts of which none is named, one that is whole will do."""
     try:
-        faults = [state_fault_of(file) for file in files]
+        # Of a store's own files, and of those that a snapshot names.
+        faults = [
+            fault_of(file) or (_zip_fault(file) if file.suffix == ".zip" else _stream_fault(file)) for file in files
+        ]
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
     return None if None in faults else faults[0]
@@ -324,13 +315,3 @@ def _schemas(folder: Path) -> Iterator[Finding]:
                 what=f"the schema of the state of operator {folder.name} is unusable: {fault}",
                 fix=RESTORE,
             )
-
-
-def _metadata_missing(folder: Path) -> Finding:
-    return Finding(
-        code="HR516",
-        where=Where(file=str(folder / "_metadata" / "metadata")),
-        what=f"the description of state operator {folder.name} is missing, so that it is not known how many "
-        "partitions its state has",
-        fix=RESTORE,
-    )

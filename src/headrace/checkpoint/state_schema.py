@@ -201,16 +201,13 @@ def _fields(text: str) -> tuple[Field, ...]:
     )
 
 
-def _parts(told: Any) -> Iterator[tuple[str, str]]:
-    yield from ((str(each["name"]), _type(each["type"])) for each in told["fields"])
-
-
 def _type(told: Any) -> str:
     """Spark's JSON of a type, in short; whether a value may be NULL is left out, as readers of files say yes to all."""
     if isinstance(told, str):
         return told
     if told["type"] == "struct":
-        return f"struct<{', '.join(f'{name} {kind}' for name, kind in _parts(told))}>"
+        fields = [f"{each['name']} {_type(each['type'])}" for each in told["fields"]]
+        return f"struct<{', '.join(fields)}>"
     if told["type"] == "array":
         return f"array<{_type(told['elementType'])}>"
     if told["type"] == "map":

@@ -185,7 +185,7 @@ class WrittenFiles:
                 yield from self._files(file)
 
     def _files(self, file: Path) -> Iterator[str]:
-        _, lines = body(file, text_of(file) or "", versions=(1,))
+        _, lines = body(file, text_of(file) or "")
         for line in lines:
             try:
                 path = unquote(urlsplit(json.loads(line)["path"]).path) if line else ""
