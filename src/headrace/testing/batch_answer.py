@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.plan_builder import registered_tables
 from headrace.checkpoint import BatchWatermarks
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckFailed, Finding, ProjectError
+from headrace.errors import CheckFailed, ProjectError
 from headrace.load.sql import transform as sql_transform
 from headrace.model import Project, PythonTransform, Query, Transform
 from headrace.run.state_store import session_settings
@@ -112,10 +112,9 @@ def require_batch_form(query: Query, found: BatchAnswer) -> None:
     """Raise CheckFailed for a query whose answer a batch cannot give."""
     if found.by_function:
         what = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
-        fix = (
-            "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: SELECT ..."
-        )
-        raise CheckFailed(Finding(code="HR722", what=what, fix=fix, where=query.where))
+        fix = "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: "
+        fix += "SELECT ..."
+        raise CheckFailed(code="HR722", what=what, fix=fix, where=query.where)
 
 
 def _whole(inlet: Inlet) -> SourcePrefix:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from headrace.errors import Finding, HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
+from headrace.errors import HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
 from headrace.model import Project
 from headrace.testing.batch_answer import evaluate, reading
 from headrace.testing.events import (
@@ -245,4 +245,4 @@ def _case(project: Project, entry: dict[str, Any], where: Where) -> TestCase:
 
 
 def _wrong(where: Where, what: str, fix: str) -> ProjectError:
-    return ProjectError(Finding(code="HR721", what=what, fix=fix, where=where))
+    return ProjectError(code="HR721", what=what, fix=fix, where=where)

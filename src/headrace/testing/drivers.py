@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import Part, replace_file
 from headrace.contract import BatchRecord, Boundary, readable_back
-from headrace.errors import Finding, ProjectError
+from headrace.errors import ProjectError
 from headrace.model import Default, Project, Query, Target
 from headrace.queries.application import sink_context
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import layout_of
 from headrace.run.query_run import Request, Running
 from headrace.run.start import bring_up
 from headrace.testing.batch_answer import key_of, reading
@@ -75,7 +76,7 @@ class TimelineDriver:
         self._holds = sink if callable(sink) else None
         if sink and self._holds is None and not readable_back(query.sink):
             what = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
-            raise ProjectError(Finding(code="HR721", what=what, fix="leave `sink` out", where=query.where))
+            raise ProjectError(code="HR721", what=what, fix="leave `sink` out", where=query.where)
         self.query = replace(query, sink=kept, trigger=Default(), renamed_from=())
         target = Target(
             name=project.target.name,
@@ -93,7 +94,7 @@ class TimelineDriver:
         self.state_rows = 0
         self.watermark: datetime | None = None
         self._running: Running | None = None
-        self._files = 0
+        self._numbers = count(1)
         self._dies_at: Boundary | None = None
         self._died: _Death | None = None
         self._now = _CLOCK_BEGINS if any(isinstance(event, Clock) for event in events) else None
@@ -115,7 +116,7 @@ class TimelineDriver:
         crashes = [event for _, event in step.events if isinstance(event, Crash | CrashBeforeCommit)]
         self._let_in(
             {
-                name: lambda inlet, rows=rows: inlet.put(self._number(), rows, self._root)  # type: ignore[misc]
+                name: lambda inlet, rows=rows: inlet.put(next(self._numbers), rows, self._root)  # type: ignore[misc]
                 for name, rows in step.rows.items()
                 if rows is not None
             },
@@ -126,7 +127,7 @@ class TimelineDriver:
                 self._stop()
             elif isinstance(event, WatermarkEvent):
                 at = moment(event.time)
-                self._let_in({name: lambda inlet, at=at: inlet.mark(self._number(), at)}, [])  # type: ignore[misc]
+                self._let_in({name: lambda inlet, at=at: inlet.mark(next(self._numbers), at)}, [])  # type: ignore[misc]
             elif isinstance(event, Refresh):
                 self._refresh(event)
             elif isinstance(event, Clock) and self._now is not None:
@@ -140,28 +141,23 @@ class TimelineDriver:
 
     def _let_in(self, puts: Mapping[str, Callable[[Inlet], int]], crashes: Sequence[Crash | CrashBeforeCommit]) -> None:
         """Let rows in and wait until they are in the result; all at once, though Spark looks for files all the time."""
-        if self._running is not None and (len(puts) > 1 or self._uses_twice):
-            self._stop()
+        if self._running is not None and (len(puts) > 1 or len(self._running.source_names) > len(self.inlets)):
+            self._stop()  # A source is read in two places, or several get rows.
         rows = sum(put(self.inlets[name]) for name, put in puts.items())
         if crashes and not rows:
             what = f"query '{self.query.name}' cannot crash in a batch without rows"
-            raise ProjectError(Finding(code="HR721", what=what, fix="put the crash behind a batch that has rows"))
+            raise ProjectError(code="HR721", what=what, fix="put the crash behind a batch that has rows")
         for crash in crashes:
             self._dies_at = crash.boundary
             self._wait()
         self._dies_at = None  # Of two crashes the second finds the batch in the sink, and nothing to die in.
         self._wait()
 
-    @property
-    def _uses_twice(self) -> bool:
-        assert self._running is not None, "it is asked while the query runs"
-        return len(self._running.source_names) > len(self.inlets)
-
     def _refresh(self, event: Refresh) -> None:
         self._stop()
         if self._waits:
             what = f"query '{self.query.name}' has a batch planned for its timers, which sees the tables as they were"
-            raise ProjectError(Finding(code="HR721", what=what, fix="leave Refresh(...) out", where=self.query.where))
+            raise ProjectError(code="HR721", what=what, fix="leave Refresh(...) out", where=self.query.where)
         self.tables.give(event.tables)
 
     def _wait(self) -> None:
@@ -172,7 +168,10 @@ class TimelineDriver:
         """
         while True:
             if self._running is None:
-                self._resumed = self._planned()
+                checkpoint = self._checkpoint
+                is_done = checkpoint.last_batch == checkpoint.last_committed
+                # The start makes first what is planned and not committed.
+                self._resumed = None if is_done else checkpoint.last_batch
                 self._set_clock()
                 self._running = bring_up(
                     Request(project=self.project, query=self.query, spark=self.spark, reached=self._reached)
@@ -199,7 +198,7 @@ class TimelineDriver:
             return
 
     def _reached(self, boundary: Boundary, batch: int) -> None:
-        checkpoint = Checkpoint(self._layout.checkpoint)
+        checkpoint = self._checkpoint
         planned, before = checkpoint.offset(batch), checkpoint.offset(batch - 1)
         assert planned is not None, "Spark plans a batch before it makes it"
         idle = before is not None and (planned.offsets, planned.watermark_ms) == (before.offsets, before.watermark_ms)
@@ -212,11 +211,6 @@ class TimelineDriver:
         if self._died is not None:
             raise _Died(f"at {boundary} of batch {batch}: {self._died}")
 
-    def _planned(self) -> int | None:
-        """The batch that is planned and not committed, which the next start makes first."""
-        checkpoint = Checkpoint(self._layout.checkpoint)
-        return None if checkpoint.last_batch == checkpoint.last_committed else checkpoint.last_batch
-
     def _set_clock(self) -> None:
         """Let a planned batch be made at the time of the timeline's clock.
 
@@ -224,12 +218,11 @@ class TimelineDriver:
         notes, so that each batch dies before its rows are written, once, and is made again at the right time.
         """
         if self._now is not None and self._resumed is not None:
-            checkpoint = Checkpoint(self._layout.checkpoint)
+            checkpoint = self._checkpoint
             planned = checkpoint.offset(self._resumed)
             assert planned is not None, "it was listed"
-            replace_file(
-                checkpoint.root / Part.OFFSETS / str(planned.batch), replace(planned, timestamp_ms=self._now).format()
-            )
+            file = checkpoint.root / Part.OFFSETS / str(planned.batch)
+            replace_file(file, replace(planned, timestamp_ms=self._now).format())
 
     def _stop(self) -> None:
         if self._running is not None:
@@ -240,7 +233,7 @@ class TimelineDriver:
 
     def _look(self) -> None:
         """Keep what can be seen of the running query alone."""
-        checkpoint = Checkpoint(self._layout.checkpoint)
+        checkpoint = self._checkpoint
         last = checkpoint.last_committed
         for progress in self._running.handle.recentProgress if self._running is not None else ():
             if progress["batchId"] == last:
@@ -254,15 +247,11 @@ class TimelineDriver:
             return self.query.sink.rows()
         if self._holds is not None:
             return held_rows(self._holds(), self.spark)
-        context = sink_context(self.project, self.query, self._layout)
+        context = sink_context(self.project, self.query, layout_of(self.project, self.query))
         with reading(self.project, self.spark) as spark:
             snapshot = self.query.sink.read_back(spark, context)
             return collected(snapshot.rows, snapshot.key)
 
     @property
-    def _layout(self) -> QueryLayout:
-        return layout_of(self.project, self.query)
-
-    def _number(self) -> int:
-        self._files += 1
-        return self._files
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(layout_of(self.project, self.query).checkpoint)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from headrace.contract import Boundary
-from headrace.errors import Finding, ProjectError
+from headrace.errors import ProjectError
 from headrace.testing.given import GivenRows
 from headrace.units import Duration
 
@@ -63,7 +63,7 @@ class Clock(TimelineEvent):
         try:
             return Duration.parse(self.by.strip().removeprefix("+")).milliseconds
         except ValueError as error:
-            raise ProjectError(Finding(code="HR721", what=f"{self}: {error}", fix='write Clock("+5 min")')) from None
+            raise ProjectError(code="HR721", what=f"{self}: {error}", fix='write Clock("+5 min")') from None
 
 
 @dataclass(frozen=True, init=False)
@@ -105,7 +105,7 @@ def steps_of(inputs: Mapping[str, Sequence[Item]]) -> list[TimelineStep]:
             if isinstance(item, TimelineEvent):
                 if at < 0:
                     what = f"{item} stands before the first batch of '{name}'"
-                    raise ProjectError(Finding(code="HR721", what=what, fix="put it behind a batch"))
+                    raise ProjectError(code="HR721", what=what, fix="put it behind a batch")
                 steps[at].events.append((name, item))
                 continue
             at += 1
@@ -114,6 +114,6 @@ def steps_of(inputs: Mapping[str, Sequence[Item]]) -> list[TimelineStep]:
             steps[at].rows[name] = item
     if not steps:
         fix = 'give a list of batches for a source: timeline("q", events=[[row, row], [row]])'
-        raise ProjectError(Finding(code="HR721", what="the timeline has no batch", fix=fix))
+        raise ProjectError(code="HR721", what="the timeline has no batch", fix=fix)
     steps[0].tables = first
     return steps

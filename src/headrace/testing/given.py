@@ -16,7 +16,7 @@ from headrace.build.plan_builder import registered_tables
 from headrace.connectors.files.source import NO_AGE_LIMIT, Files
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import SourcePrefix
-from headrace.errors import Finding, ProjectError, nearest
+from headrace.errors import ProjectError, nearest
 from headrace.model import NamedSource, Project, Query, SqlTransform, Table, View
 from headrace.spark.stream.broadcasts import send_by_value
 from headrace.storage.durable import move
@@ -101,15 +101,14 @@ class Inlet:
 
     def put(self, number: int, rows: GivenRows, root: Path) -> int:
         """Let a batch in as one file, at once; returns how many rows it has. Raises ProjectError."""
-        return self._write(number, rows if self.raw else map(json.dumps, self.records(rows, root)))
+        lines = rows if self.raw else (json.dumps(json_value(row)) for row in self.plain_rows(rows, root))
+        return self._write(number, lines)
 
     def mark(self, number: int, time: datetime) -> int:
         """Let a row in that moves the watermark to `time`, and that no query sees. Raises ProjectError."""
         if self.source.watermark is None or self.raw:
             what = f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
-            raise ProjectError(
-                Finding(code="HR721", what=what, fix="leave Watermark(...) out", where=self.source.where)
-            )
+            raise ProjectError(code="HR721", what=what, fix="leave Watermark(...) out", where=self.source.where)
         late = time + timedelta(seconds=self.source.watermark.delay.seconds)
         return self._write(number, [json.dumps({self.source.watermark.column: json_value(late), _MARK: True})])
 
@@ -123,13 +122,8 @@ class Inlet:
             move(hidden, self.directory / f"{number:06d}.txt")
         return len(lines)
 
-    def records(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
-        """Each row as JSON has it. Raises ProjectError for a row that does not fit the source's columns."""
-        for row in self.plain_rows(rows, root):
-            yield {name: json_value(value) for name, value in row.items()}
-
     def plain_rows(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
-        """Each row as Python has it, by all columns. Raises ProjectError as `records`."""
+        """Each row as Python has it, by all columns. Raises ProjectError for a row that does not fit them."""
         return typed_rows(rows, self.schema, root, self.source)
 
 
@@ -178,7 +172,7 @@ def inlets(
     for name in batches:
         if name not in sources:
             what = f"query '{query.name}' reads no source '{name}'"
-            raise ProjectError(Finding(code="HR721", what=what, fix=nearest(name, sources), where=query.where))
+            raise ProjectError(code="HR721", what=what, fix=nearest(name, sources), where=query.where)
     send_by_value(project.modules)  # A source of the project's own is asked for its columns in a process of Python.
     made = {}
     with registered_tables(project, query, spark):
@@ -257,4 +251,4 @@ def _read(file: Path, of: NamedSource | Table) -> list[dict[str, Any]]:
 
 def _unfit(of: NamedSource | Table, what: str, fix: str) -> ProjectError:
     word = of.word if isinstance(of, Table) else "source"
-    return ProjectError(Finding(code="HR720", what=f"{word} '{of.name}': {what}", fix=fix, where=of.where))
+    return ProjectError(code="HR720", what=f"{word} '{of.name}': {what}", fix=fix, where=of.where)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.build.plan_builder import build, value_of
-from headrace.errors import Finding, ProjectError, nearest
+from headrace.errors import ProjectError, nearest
 from headrace.model import NamedSource, Project, PythonTransform, Query, Table
 from headrace.spark.jvm.settings import WHOLE_JSON
 from headrace.testing.given import typed_rows
@@ -41,7 +41,7 @@ class GivenTables:
         for name in names:
             if name not in known:
                 what = f"query '{query.name}' reads no table '{name}'"
-                raise ProjectError(Finding(code="HR721", what=what, fix=nearest(name, known), where=query.where))
+                raise ProjectError(code="HR721", what=what, fix=nearest(name, known), where=query.where)
         self._declared = {name: known[name] for name in names}
         self._schemas = {name: _columns(project, known[name], spark) for name in names if not known[name].broadcast}
         stand_ins = {name: _standing_in(known[name], len(_ALL)) for name in names}
@@ -70,10 +70,7 @@ class GivenTables:
         rows, schema = self._given[table.name], self._schemas[table.name]
         if schema is None:
             return self._spark.createDataFrame(rows)
-        lines = [
-            (json.dumps({name: json_value(value) for name, value in row.items()}),)
-            for row in typed_rows(rows, schema, self._root, table)
-        ]
+        lines = [(json.dumps(json_value(row)),) for row in typed_rows(rows, schema, self._root, table)]
         line = F.from_json("line", schema, {**WHOLE_JSON, "mode": "FAILFAST"}).alias("row")
         return self._spark.createDataFrame(lines, "line STRING").select(line).select("row.*")
 

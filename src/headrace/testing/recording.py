@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.plan_builder import registered_tables
 from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckFailed, Finding, ProjectError, nearest
+from headrace.errors import CheckFailed, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.queries.layout import layout_of
 from headrace.spark.plans.plan_rewrite import BATCH
@@ -124,6 +124,4 @@ class _Masks:
 
 
 def _unfit(query: Query, what: str, fix: str) -> ProjectError:
-    return ProjectError(
-        Finding(code="HR724", what=f"no case of query '{query.name}': {what}", fix=fix, where=query.where)
-    )
+    return ProjectError(code="HR724", what=f"no case of query '{query.name}': {what}", fix=fix, where=query.where)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from headrace.errors import Finding, ProjectError, nearest
+from headrace.errors import ProjectError, nearest
 from headrace.testing.values import plain_value
 
 if TYPE_CHECKING:
@@ -206,7 +206,8 @@ def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifferen
             del left[at]
     found = []
     for row in lacking:
-        at = next((number for number, other in enumerate(left) if wanted.key and _same_key(row, other, wanted)), None)
+        alike = (all(same(row[name], other[name]) for name in wanted.key) for other in left if wanted.key)
+        at = next((number for number, is_same in enumerate(alike) if is_same), None)
         found.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
     return [*found, *(RowDifference(expected=None, actual=row) for row in left)]
 
@@ -282,10 +283,6 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def _same_key(one: ResultRow, other: ResultRow, rows: ResultRows) -> bool:
-    return all(same(one[name], other[name]) for name in rows.key)
-
-
 def _order(row: Sequence[Any], first: Sequence[int]) -> list[tuple[bool, str, Any]]:
     return [_rank(row[at]) for at in first] + [_rank(value) for value in row]
 
@@ -319,7 +316,7 @@ def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
         if unknown is None:
             what = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"
         fix = nearest(str(unknown), columns) if unknown else f"give the values of ({', '.join(columns)})"
-        raise ProjectError(Finding(code="HR720", what=what, fix=fix))
+        raise ProjectError(code="HR720", what=what, fix=fix)
     return record
 
 

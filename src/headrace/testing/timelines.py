@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,11 @@ from headrace.testing.given import Inlet
 from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, local_rows
 from headrace.testing.spark_session import shared_session
 from headrace.verify import verify
-from headrace.verify.answer import BatchAnswer, answer, prefix_of
-from headrace.verify.batch_ranges import version_ranges
+from headrace.verify.answer import BatchAnswer, Prefix, answer, prefix_of
+from headrace.verify.batch_ranges import VersionRanges, version_ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -96,7 +97,7 @@ class TimelineRun:
         """The lines of files that broke the schema, where the source quarantines them and is given lines of text."""
         lines: list[str] = []
         with reading(self.project, self._spark) as spark:
-            prefix = self._prefix(named=False)
+            prefix = self._prefix()
             for inlet in self._inlets.values():
                 source = inlet.stand_in
                 rejected = source.connector.rejected_rows(spark, prefix.sources[source.name]) if inlet.raw else None
@@ -136,41 +137,36 @@ class TimelineRun:
         what = f"the result of query '{self.query.name}' is not the batch answer (-) over the same rows"
         raise AssertionError("\n".join([f"{what}:", described(differing), *map(str, reasons)]))
 
-    def _prefix(self, *, named: bool) -> Any:
+    def _prefix(self) -> Prefix:
         layout = layout_of(self.project, self.query)
         last = Checkpoint(layout.checkpoint).last_committed
         assert last is not None, "a batch was waited for"
-        return replace(prefix_of(self.project, self.query, layout, last), named=named)
+        return prefix_of(self.project, self.query, layout, last)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[tuple[SparkSession, Prefix, VersionRanges]]:
+        with reading(self.project, self._spark) as spark, registered_tables(self.project, self.query, spark):
+            prefix, layout = self._prefix(), layout_of(self.project, self.query)
+            yield spark, prefix, version_ranges(self.project, self.query, layout, prefix.through, spark)
 
     @cached_property
     def _answer(self) -> tuple[ResultRows | None, BatchAnswer]:
         """The batch answer; no rows of one that a state function makes, which may be none to Spark."""
-        with reading(self.project, self._spark) as spark:
-            found = self._answered(spark, named=False)
-            frame = found.frame if self._meaning is None else self._meant(spark, self._meaning)
+        with self._evaluating() as (spark, prefix, over):
+            found = answer(self.project, self.query, prefix, spark, over, key_of(self.query))
+            frame = found.frame
+            if self._meaning is not None:
+                source = partial(prefix.read, spark, dated=False)
+                frame = build(self.project, self._meaning, spark, source, over.last.tables)
             known = self._meaning is not None or not found.by_function
             return collected(frame, key_of(self.query)) if known else None, found
-
-    def _meant(self, spark: SparkSession, meaning: Transform) -> DataFrame:
-        prefix = self._prefix(named=False)
-        with registered_tables(self.project, self.query, spark):
-            over = version_ranges(self.project, self.query, layout_of(self.project, self.query), prefix.through, spark)
-            return build(
-                self.project, meaning, spark, lambda source: prefix.read(spark, source, dated=False), over.last.tables
-            )
-
-    def _answered(self, spark: SparkSession, *, named: bool) -> BatchAnswer:
-        prefix = self._prefix(named=named)
-        with registered_tables(self.project, self.query, spark):
-            over = version_ranges(self.project, self.query, layout_of(self.project, self.query), prefix.through, spark)
-            return answer(self.project, self.query, prefix, spark, over, key_of(self.query))
 
     def _late_rows(self) -> Iterator[ResultRow]:
         from pyspark.sql import functions as F
 
-        prefix = self._prefix(named=False)
-        with reading(self.project, self._spark) as spark:
-            for dropped in self._answered(spark, named=True).late:
+        with self._evaluating() as (spark, prefix, over):
+            named = replace(prefix, named=True)
+            for dropped in answer(self.project, self.query, named, spark, over, key_of(self.query)).late:
                 for inlet in self._inlets.values():
                     stand_in = inlet.stand_in
                     uses = [use for use in prefix.sources if source_of(use) == stand_in.name]

@@ -89,12 +89,10 @@ def json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [json_value(part) for part in value]
     if isinstance(value, dict):
-        return {_name(name): json_value(part) for name, part in value.items()}
+        return {
+            name if isinstance(name, str) else str(json_value(name)): json_value(part) for name, part in value.items()
+        }
     return value
-
-
-def _name(value: Any) -> str:
-    return value if isinstance(value, str) else str(json_value(value))
 
 
 def _whole(value: Any) -> int:

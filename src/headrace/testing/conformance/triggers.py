@@ -26,29 +26,25 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 NAME = "events"
 PATIENCE = 60.0
 
 Word = Literal["continuous", "real_time"]
-WORDS: tuple[Word, ...] = ("continuous", "real_time")
-# By what Spark's refusals of a trigger are told from other failures.
-_REFUSED = {"continuous": r"[Cc]ontinuous", "real_time": r"STREAMING_REAL_TIME_MODE"}
-_TRIGGERS: dict[Word, dict[str, str]] = {
-    "continuous": {"continuous": "500 milliseconds"},
-    "real_time": {"realTime": "5 seconds"},
+# How each is asked for, and by what Spark's refusals of it are told from other failures.
+_TRIGGERS: dict[Word, tuple[dict[str, str], str]] = {
+    "continuous": ({"continuous": "500 milliseconds"}, r"[Cc]ontinuous"),
+    "real_time": ({"realTime": "5 seconds"}, r"STREAMING_REAL_TIME_MODE"),
 }
+WORDS: tuple[Word, ...] = tuple(_TRIGGERS)
 
 
 def runs(
     writer: DataStreamWriter, word: Word, *, feed: Callable[[], None], came: Callable[[StreamingQuery], bool]
 ) -> bool:
     """Whether Spark runs a query under the trigger until `came`; False where it refuses the trigger."""
-    query = None
+    query, (trigger, refused) = None, _TRIGGERS[word]
     try:
-        query = writer.trigger(**_TRIGGERS[word]).start()
+        query = writer.trigger(**trigger).start()
         feed()
         ends = time.monotonic() + PATIENCE
         while not came(query):
@@ -59,17 +55,13 @@ def runs(
     except AssertionError:
         raise
     except Exception as error:
-        if re.search(_REFUSED[word], str(error)) is None:
+        if re.search(refused, str(error)) is None:
             raise
         return False
     finally:
         if query is not None:
             query.stop()
     return True
-
-
-def _rows_told(query: StreamingQuery) -> bool:
-    return any(progress["numInputRows"] for progress in query.recentProgress)
 
 
 class SourceTriggers(ABC):
@@ -97,7 +89,8 @@ class SourceTriggers(ABC):
         assert source.parallelism(spark) <= spark.sparkContext.defaultParallelism
         source = source.without_rate_limit()
         writer = source.stream(spark, NAME).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        came: Callable[[StreamingQuery], bool] = _rows_told
+        came: Callable[[StreamingQuery], bool]
+        came = lambda query: any(progress["numInputRows"] for progress in query.recentProgress)  # noqa: E731
         if word == "continuous":
             writer = writer.format("memory").queryName(table)
             # It needs no task, for which there may be no core left.
