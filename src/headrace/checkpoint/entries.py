@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.logs import body, broken, numbered, text_of
 from headrace.errors import reason
+from headrace.units import instant
 
 DEFAULT_STORE = "default"
 _VERSIONS = (1, 2)
@@ -44,8 +44,7 @@ class OffsetEntry:
         """The watermark as ISO 8601 in UTC; None: none yet."""
         if self.watermark_ms <= 0:
             return None
-        moment = datetime.fromtimestamp(self.watermark_ms / 1000, timezone.utc)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return instant(self.watermark_ms / 1000).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     @classmethod
     def parse(cls, batch: int, text: str, file: Path) -> OffsetEntry:

@@ -8,6 +8,7 @@ import io
 import os
 import stat as modes
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PosixPath
 from typing import IO, Any
 
@@ -45,10 +46,9 @@ class RemotePath(PosixPath):
         return "/" + "/".join(self.parts[2:])
 
     def _entry(self) -> StoreEntry | None:
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError):
             return self._store.entry(self._inside)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        return None
 
     def is_absolute(self) -> bool:
         return bool(self.parts) and _is_scheme(self.parts[0])

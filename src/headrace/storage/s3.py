@@ -11,6 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import s3fs
@@ -74,10 +75,8 @@ class S3(Store):
     def entry(self, path: str) -> StoreEntry:
         key, name = _key(path), path.rstrip("/").rpartition("/")[2]
         if key:
-            try:
+            with suppress(FileNotFoundError):
                 return _entry(name, self._ask("head_object", Key=key))
-            except FileNotFoundError:
-                pass
         inside = self._ask("list_objects_v2", Prefix=_prefix(key), MaxKeys=1)
         if key and not inside.get("KeyCount"):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path)
@@ -95,7 +94,7 @@ class S3(Store):
                 name = each["Prefix"].removeprefix(prefix).rstrip("/")
                 found.append(StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
         if not is_there and not found:
-            if self._is_object(_key(path)):
+            if self._has_object(_key(path)):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path)
         return sorted(found, key=lambda each: each.name)
@@ -114,22 +113,23 @@ class S3(Store):
         """By a conditional put. An answer that was lost is found again in the mark of the object's writer."""
         key, mark = _key(path), uuid.uuid4().hex
         while True:
-            try:
+            with suppress(FileExistsError):
                 self._ask("put_object", Key=key, Body=data, IfNoneMatch="*", Metadata={_MARK: mark})
                 return True
-            except FileExistsError:
-                pass
-            try:
+            with suppress(FileNotFoundError):  # It was removed meanwhile.
                 return bool(self._ask("head_object", Key=key).get("Metadata", {}).get(_MARK) == mark)
-            except FileNotFoundError:
-                continue  # It was removed meanwhile.
 
     def copy(self, path: str, new: str) -> None:
         self._copy(_key(path), _key(new))
 
     def delete(self, path: str) -> None:
-        inside = [*self._keys(_key(path))]
-        self._delete(inside)
+        keys = self._keys(_key(path))
+        for at in range(0, len(keys), _AT_ONCE):
+            objects = [{"Key": key} for key in keys[at : at + _AT_ONCE]]
+            failed = self._ask("delete_objects", Delete={"Objects": objects, "Quiet": True}).get("Errors", ())
+            for each in failed:
+                if each.get("Code") != "NoSuchKey":
+                    raise refused(self.url, f"{each.get('Key')} cannot be deleted: {each.get('Message')}")
         self._ask("delete_object", Key=_key(path))
 
     def make_directory(self, path: str) -> None:
@@ -143,7 +143,7 @@ class S3(Store):
         have been stopped, and would delete what was moved back meanwhile. Raises LeaseLost for who is overtaken.
         """
         old_key, new_key = _key(path), _key(new)
-        if self._is_object(old_key):
+        if self._has_object(old_key):
             if self._is_there(new):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
             self._copy(old_key, new_key)
@@ -207,18 +207,16 @@ class S3(Store):
     # ------------------------------------------------------------------------------------------------- questions
 
     def _is_there(self, path: str) -> bool:
-        try:
+        with suppress(FileNotFoundError):
             self.entry(path)
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
-    def _is_object(self, key: str) -> bool:
-        try:
+    def _has_object(self, key: str) -> bool:
+        with suppress(FileNotFoundError):
             self._ask("head_object", Key=key)
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     def _copy(self, key: str, new: str, ask: Callable[..., Any] | None = None) -> None:
         ask = ask or self._ask
@@ -229,23 +227,14 @@ class S3(Store):
 
     def _begun(self, record: str) -> Any:
         """What the record of a move says, None without one."""
-        try:
+        with suppress(FileNotFoundError):
             return json.loads(self.read(record))
-        except FileNotFoundError:
-            return None
+        return None
 
-    def _keys(self, key: str) -> Iterator[str]:
+    def _keys(self, key: str) -> list[str]:
         """All below a directory, each before the directory that it is in."""
         pages = self._pages(Prefix=_prefix(key))
-        return iter(sorted((each["Key"] for page in pages for each in page.get("Contents", ())), reverse=True))
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        for at in range(0, len(keys), _AT_ONCE):
-            objects = [{"Key": key} for key in keys[at : at + _AT_ONCE]]
-            failed = self._ask("delete_objects", Delete={"Objects": objects, "Quiet": True}).get("Errors", ())
-            for each in failed:
-                if each.get("Code") != "NoSuchKey":
-                    raise refused(self.url, f"{each.get('Key')} cannot be deleted: {each.get('Message')}")
+        return sorted((each["Key"] for page in pages for each in page.get("Contents", ())), reverse=True)
 
     def _pages(self, **options: Any) -> Iterator[Mapping[str, Any]]:
         more: dict[str, str] = {}

@@ -95,8 +95,7 @@ def compare(
             count = int(sides[0][0]) if sides else 0
             return Comparison(rows_expected=count, rows_actual=count, executed=hashed)
     # Both inputs are read once for the totals and for the rows that differ.
-    rest = _differing(_totalled(_counted({EXPECTED: wanted, ACTUAL: held}))).persist()
-    try:
+    with _persisted(_differing(_totalled(_counted({EXPECTED: wanted, ACTUAL: held})))) as rest:
         looked = rest.groupBy().count()
         looked.collect()
         rows_expected, rows_actual, missing, unexpected = (metric(looked, _TOTALS, column) for column in range(4))
@@ -106,14 +105,9 @@ def compare(
         if rejected is None:
             counts, first = differences(rest, schema, wanted.columns, key, most=missing + unexpected)
             return replace(totals, **counts, differences=first)
-    finally:
-        rest.unpersist()
-    counted = _less_rejected({EXPECTED: wanted, ACTUAL: held}, rejected, schema, key).persist()
-    try:
+    with _persisted(_less_rejected({EXPECTED: wanted, ACTUAL: held}, rejected, schema, key)) as counted:
         (excused,) = counted.agg({_EXCUSED: "sum"}).collect()[0]
         counts, first = differences(_differing(counted), schema, wanted.columns, key, most=missing + unexpected)
-    finally:
-        counted.unpersist()
     return replace(totals, rejected=int(excused or 0), **counts, differences=first)
 
 
@@ -133,14 +127,20 @@ def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame
     wanted = _plain(expected, schema)
     sides = {EXPECTED: wanted, ACTUAL: _plain(held.rows, schema)}
     counted = _counted(sides) if held.rejected is None else _less_rejected(sides, held.rejected, schema, key)
-    pairs = _paired(_differing(counted), schema, wanted.columns, held.key).where("kind <> 'same'").persist()
-    rows = pairs.where("expected IS NOT NULL").select("expected.*").toDF(*schema.names)
-    there = pairs.where("actual IS NOT NULL").select("actual.*").toDF(*schema.names)
     quoted = [f"`{name}`" for name in key]
-    try:
+    with _persisted(_paired(_differing(counted), schema, wanted.columns, held.key).where("kind <> 'same'")) as pairs:
+        rows = pairs.where("expected IS NOT NULL").select("expected.*").toDF(*schema.names)
+        there = pairs.where("actual IS NOT NULL").select("actual.*").toDF(*schema.names)
         yield rows, there.select(*quoted).subtract(rows.select(*quoted))
+
+
+@contextmanager
+def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    frame = frame.persist()
+    try:
+        yield frame
     finally:
-        pairs.unpersist()
+        frame.unpersist()
 
 
 def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
@@ -248,12 +248,9 @@ def differences(
         first = ordered.collect()
         found = Counter(row["kind"] for row in first)
     else:
-        pairs = pairs.persist()
-        try:
+        with _persisted(pairs):
             found = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
             first = ordered.collect()
-        finally:
-            pairs.unpersist()
     counts = {kind: int(found[kind]) for kind in ("missing", "unexpected", "different")}
     return counts, tuple(_difference(row, schema.names, key) for row in first)
 

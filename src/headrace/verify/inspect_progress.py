@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,7 @@ from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.blame import commanded
 from headrace.queries.layout import QueryLayout, history_file, layout_of
-from headrace.units import Duration
+from headrace.units import Duration, instant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,21 +146,16 @@ def _windows(project: Project, query: Query, watermark_ms: int) -> Iterator[Next
     """The next window of each length, counted from 1970 as Spark does; one with another start is left out."""
     delays = [(source.name, source.watermark.delay) for source in project.sources_of(query) if source.watermark]
     for length, slide in sorted(window_lengths(project, query)):
-        step = round(Duration.parse(slide or length).seconds * 1000)
-        whole = round(Duration.parse(length).seconds * 1000)
+        step, whole = (Duration.parse(text).milliseconds for text in (slide or length, length))
         if watermark_ms <= 0 or not step:
             continue
         ends = ((watermark_ms - whole) // step + 1) * step + whole
-        needs = tuple((name, _known(ends + round(delay.seconds * 1000))) for name, delay in delays)
-        yield NextWindow(length=length if not slide else f"{length} each {slide}", ends=_known(ends), needs=needs)
-
-
-def _known(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+        needs = tuple((name, instant((ends + delay.milliseconds) / 1000)) for name, delay in delays)
+        yield NextWindow(length=f"{length} each {slide}" if slide else length, ends=instant(ends / 1000), needs=needs)
 
 
 def _moment(milliseconds: int) -> datetime | None:
-    return _known(milliseconds) if milliseconds > 0 else None
+    return instant(milliseconds / 1000) if milliseconds > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)

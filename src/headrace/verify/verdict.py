@@ -140,18 +140,14 @@ class Verdict(PlainData):
         """The verdict in one line."""
         if self.state in ("mismatch", "undecided"):
             return f"{'wrong' if self.state == 'mismatch' else 'undecided'}: {self.why}"
-        apart = []
-        if self.rows_late:
-            apart.append(f"{counted(self.rows_late, 'late row')} left out as Spark left them out")
-        if self.rows_replayed:
-            apart.append(f"{counted(self.rows_replayed, 'late row')} brought back")
-        if self.rows_open:
-            apart.append(f"{counted(self.rows_open, 'group')} still open")
-        if self.rerun:
-            apart.append("shown by another run over the same batches")
-        if self.rows_set_aside:
-            apart.append(f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine")
-        return "; ".join([CORRECT, *apart])
+        apart = (
+            (self.rows_late, f"{counted(self.rows_late, 'late row')} left out as Spark left them out"),
+            (self.rows_replayed, f"{counted(self.rows_replayed, 'late row')} brought back"),
+            (self.rows_open, f"{counted(self.rows_open, 'group')} still open"),
+            (self.rerun, "shown by another run over the same batches"),
+            (self.rows_set_aside, f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine"),
+        )
+        return "; ".join([CORRECT, *(words for holds, words in apart if holds)])
 
     @property
     def why(self) -> str:
