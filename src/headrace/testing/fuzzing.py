@@ -18,7 +18,7 @@ from headrace.testing.batch_answer import reading
 from headrace.testing.events import Refresh
 from headrace.testing.given import GivenRows, Inlet, inlets
 from headrace.testing.rows import ResultRows, described, differences
-from headrace.testing.schedules import Reorder, Row, Schedule, schedules
+from headrace.testing.schedules import Reorder, Row, Schedule, generated_rows, schedules
 from headrace.testing.spark_session import shared_session
 from headrace.testing.timelines import TimelineRun, timeline
 
@@ -274,8 +274,6 @@ def _candidates(
     """One batch first, from which it is learnt how results are compared, and then what is drawn."""
     imported("hypothesis", "Hypothesis, which draws the batches, is not installed", "test")
     from hypothesis import strategies as st
-
-    from headrace.testing.generated_rows import generated_rows
 
     rows: SearchStrategy[Any] = st.just(given) if given else generated_rows(made)
     yield from [Schedule.of(given)] if given else [drawn.whole for drawn in _drawn(rows, made, 3, seed, "none")]

@@ -1,4 +1,8 @@
-"""When rows come: cut into batches, out of order as far as the watermark waits, with crashes between them."""
+"""When rows come: cut into batches, out of order as far as the watermark waits, with crashes between them.
+
+Where none are given they are drawn by a schema alone: keys that collide, times at edges of windows, NULL, NaN, empty
+and long texts, old dates.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ from decimal import Decimal
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from headrace.testing.events import Crash, CrashBeforeCommit, Restart, TimelineEvent
-from headrace.testing.values import json_value
+from headrace.testing.events import Crash, CrashBeforeCommit, Item, Restart, TimelineEvent
+from headrace.testing.values import DAY, json_value
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
+    from pyspark.sql.types import DataType
 
-    from headrace.testing.events import Item
     from headrace.testing.given import Inlet
     from headrace.testing.rows import ResultRows
 
@@ -29,6 +33,18 @@ _MOST_BATCHES = 4
 _WIDTH = 100
 # By which share of the delay a row is held up: a whole one would be too late.
 _SHARES = (0.0, 0.4, 0.8, 0.99)
+_MOST_ROWS = 8
+_NOON = datetime(DAY.year, DAY.month, DAY.day, 12)
+_MINUTES = (0, 1, 4, 5, 9, 10, 15, 29, 30, 45, 60, 61, 90, 120, 180)
+_TIMES = (
+    *(_NOON + timedelta(minutes=minutes) for minutes in _MINUTES),
+    *(_NOON + timedelta(hours=1, microseconds=micros) for micros in (-1, 1)),
+    datetime(1970, 1, 1),
+    datetime(2000, 2, 29, 23, 59, 59),
+)
+_TEXTS = ("a", "b", "c", "A", "", "a b", "é", "long " * 100)
+# Few and small, that sums are exact in any order.
+_NUMBERS = (0, 1, 2, 3, -1, 100)
 
 
 class Placed(NamedTuple):
@@ -183,6 +199,44 @@ def schedules(
         return Schedule(tuple(steps))
 
     return draw_schedule().filter(lambda schedule: schedule.size > 0)
+
+
+def generated_rows(made: Mapping[str, Inlet]) -> SearchStrategy[dict[str, list[tuple[Any, ...]]]]:
+    """Rows for each source."""
+    from hypothesis import strategies as st
+
+    drawn = {}
+    for name, inlet in made.items():
+        row = st.tuples(*[_values(field.dataType, nullable=field.nullable) for field in inlet.schema])
+        drawn[name] = st.lists(row, min_size=1, max_size=_MOST_ROWS)
+    return st.fixed_dictionaries(drawn)
+
+
+def _values(kind: DataType, *, nullable: bool) -> SearchStrategy[Any]:
+    """Values of a type that has some here; NULL alone for others."""
+    from hypothesis import strategies as st
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.ArrayType):
+        return st.lists(_values(kind.elementType, nullable=kind.containsNull), max_size=2)
+    if isinstance(kind, T.MapType):
+        values = _values(kind.valueType, nullable=kind.valueContainsNull)
+        return st.dictionaries(_values(kind.keyType, nullable=False), values, max_size=2)
+    if isinstance(kind, T.StructType):
+        return st.fixed_dictionaries({field.name: _values(field.dataType, nullable=field.nullable) for field in kind})
+    by_type: list[tuple[Any, tuple[Any, ...]]] = [
+        (T.StringType, _TEXTS),
+        (T.IntegralType, _NUMBERS),
+        ((T.FloatType, T.DoubleType), (*map(float, _NUMBERS), 0.5, -2.25, float("nan"))),
+        ((T.TimestampType, T.TimestampNTZType), _TIMES),
+        (T.DateType, (DAY, DAY + timedelta(days=1), date(1970, 1, 1), date(2000, 2, 29))),
+        (T.BooleanType, (True, False)),
+        (T.BinaryType, (b"", b"a", b"b")),
+    ]
+    if isinstance(kind, T.DecimalType):
+        by_type.append((T.DecimalType, tuple(map(Decimal, _NUMBERS if kind.precision - kind.scale > 2 else (0,)))))
+    plain = next((values for types, values in by_type if isinstance(kind, types)), ())
+    return st.sampled_from((*plain, None) if nullable or not plain else plain)
 
 
 def _reordered(draw: DrawFn, inlet: Inlet, rows: list[Placed], reorder: Reorder) -> tuple[list[Placed], list[int]]:
