@@ -34,6 +34,7 @@ REWRITTEN_LINES = 1_000
 """Where each line that is added puts the open file anew."""
 KEPT_OPEN = 200
 """Twice what Spark keeps of its own: what a start compares with the checkpoint is in the open file."""
+_FACTS = ("batch", "watermark_ms", "timestamp_ms", "offsets")
 _NAME = re.compile(r"(\d{6,})-(\d+)-(\d+)\.jsonl\.gz")
 
 
@@ -225,9 +226,9 @@ def _folded(known: dict[int, ArchivedBatch], file: Path, lines: Iterable[Any]) -
             elif "renamed" in line:
                 known = {batch: _called(old, line["renamed"]) for batch, old in known.items()}
             elif "segment" not in line:
-                archived = _archived(line, conf)
-                conf = archived.entry.conf
-                known[archived.entry.batch] = archived
+                conf = line.get("conf", conf)
+                entry = OffsetEntry(**{name: line[name] for name in _FACTS}, conf=conf)
+                known[entry.batch] = ArchivedBatch(entry=entry, next_watermark_ms=line["next_watermark_ms"])
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(file, number, error) from error
     return known
@@ -249,17 +250,6 @@ def _line(archived: ArchivedBatch, conf: Mapping[str, str]) -> dict[str, Any]:
         "offsets": dict(entry.offsets),
     }
     return line if entry.conf == conf else {**line, "conf": dict(entry.conf)}
-
-
-def _archived(facts: dict[str, Any], conf: Mapping[str, str]) -> ArchivedBatch:
-    entry = OffsetEntry(
-        batch=facts["batch"],
-        watermark_ms=facts["watermark_ms"],
-        timestamp_ms=facts["timestamp_ms"],
-        offsets=facts["offsets"],
-        conf=facts.get("conf", conf),
-    )
-    return ArchivedBatch(entry=entry, next_watermark_ms=facts["next_watermark_ms"])
 
 
 @dataclass(frozen=True, kw_only=True)

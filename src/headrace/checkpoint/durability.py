@@ -40,7 +40,10 @@ class Durability:
         files = list(self._files(batch) if begun else files_below(self.checkpoint.root))
         folders = {file.parent for file in files}
         if not begun:
-            folders = {folder for file in files for folder in file.parents if _is_near(folder, self.checkpoint.root)}
+            # Those in the checkpoint, and those that were made for it.
+            root = self.checkpoint.root
+            made = root.parents[:_MADE]
+            folders = {at for file in files for at in file.parents if at.is_relative_to(root) or at in made}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             # A file that Spark has removed or replaced meanwhile is not needed any more.
             list(pool.map(_synced, files))
@@ -66,11 +69,6 @@ class Durability:
             for name in _names(commit, batch, store.relative_to(root / Part.STATE)):
                 for kind in _KINDS:
                     yield from _with_checksum(store / f"{name}.{kind}")
-
-
-def _is_near(folder: Path, root: Path) -> bool:
-    """Whether it lies in the checkpoint, or is one of the directories that were made for it."""
-    return folder.is_relative_to(root) or folder in root.parents[:_MADE]
 
 
 def _entry(folder: Path, number: int) -> Path | None:

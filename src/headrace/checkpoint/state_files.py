@@ -90,20 +90,15 @@ def _zip_fault(file: Path) -> str | None:
         return f"it cannot be unpacked: {reason(error)}"
     except (ValueError, KeyError, IndexError, TypeError):
         return "it does not say which files it is made of"
-    return next(_part_faults(parts), None)
-
-
-def _part_faults(parts: list[tuple[Path, dict[str, int]]]) -> Iterator[str]:
     for part, facts in parts:
+        needed = f"{part.parent.name}/{part.name}, which it needs,"
         if not part.exists():
-            yield f"{part.parent.name}/{part.name}, which it needs, is missing"
-        elif part.stat().st_size != facts["sizeBytes"]:
-            yield (
-                f"{part.parent.name}/{part.name}, which it needs, has {part.stat().st_size} bytes in place of "
-                f"{facts['sizeBytes']}"
-            )
-        elif (fault := fault_of(part)) is not None:
-            yield f"{part.parent.name}/{part.name}, which it needs, is damaged: {fault}"
+            return f"{needed} is missing"
+        if part.stat().st_size != facts["sizeBytes"]:
+            return f"{needed} has {part.stat().st_size} bytes in place of {facts['sizeBytes']}"
+        if (fault := fault_of(part)) is not None:
+            return f"{needed} is damaged: {fault}"
+    return None
 
 
 def version_of(name: str) -> int | None:

@@ -132,16 +132,18 @@ class ResultRows(Collection[ResultRow]):
         """
         made = [_record(row, self.columns) for row in given]
         names = [name for name in self.columns if not made or any(name in row for row in made)]
-        return ResultRows(
-            [[plain_value(row.get(name), self._types[name]) for name in names] for row in made],
-            _shape(self._types, names),
-            [name for name in self.key if name in names],
-        )
+        rows = [[plain_value(row.get(name), self._types[name]) for name in names] for row in made]
+        return self._of_columns(rows, names)
 
     def only(self, columns: Sequence[str]) -> ResultRows:
         """The rows with these columns alone."""
-        rows = [[row[name] for name in columns] for row in self._rows]
-        return ResultRows(rows, _shape(self._types, columns), [name for name in self.key if name in columns])
+        return self._of_columns([[row[name] for name in columns] for row in self._rows], columns)
+
+    def _of_columns(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> ResultRows:
+        from pyspark.sql.types import StructField, StructType
+
+        schema = StructType([StructField(name, self._types[name]) for name in names])
+        return ResultRows(rows, schema, [name for name in self.key if name in names])
 
 
 class InputRows(NamedTuple):
@@ -278,9 +280,7 @@ def same(one: Any, other: Any) -> bool:
 
 def shown(value: Any) -> str:
     """A value as a difference shows it."""
-    if isinstance(value, datetime):
-        return f"'{value}'"
-    return repr(value)
+    return f"'{value}'" if isinstance(value, datetime) else repr(value)
 
 
 def _order(row: Sequence[Any], first: Sequence[int]) -> list[tuple[bool, str, Any]]:
@@ -318,9 +318,3 @@ def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
         fix = nearest(str(unknown), columns) if unknown else f"give the values of ({', '.join(columns)})"
         raise ProjectError(code="HR720", what=what, fix=fix)
     return record
-
-
-def _shape(types: Mapping[str, DataType], names: Sequence[str]) -> StructType:
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(name, types[name]) for name in names])

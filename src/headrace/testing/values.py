@@ -53,7 +53,10 @@ def plain_value(value: Any, kind: DataType) -> Any:
     if isinstance(kind, T.DecimalType):
         return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
     if isinstance(kind, T.BooleanType):
-        return value if isinstance(value, bool) else _truth(value)
+        truth = {"true": True, "false": False, "1": True, "0": False}.get(str(value).lower())
+        if truth is None:
+            raise ValueError(f"{value!r}")
+        return truth
     if isinstance(kind, T.IntegralType):
         return _whole(value)
     if isinstance(kind, T.FloatType | T.DoubleType):
@@ -100,10 +103,3 @@ def _whole(value: Any) -> int:
     if not isinstance(value, str) and found != value:
         raise ValueError(f"{value!r}")
     return found
-
-
-def _truth(value: Any) -> bool:
-    truth = {"true": True, "false": False, "1": True, "0": False}.get(str(value).lower())
-    if truth is None:
-        raise ValueError(f"{value!r}")
-    return truth

@@ -114,10 +114,26 @@ def compare(
 def _less_rejected(
     sides: Mapping[str, DataFrame], rejected: DataFrame, schema: StructType, key: Sequence[str]
 ) -> DataFrame:
-    """The counted rows of both sides with the rejected ones excused."""
+    """The counted rows with the rejected ones counted as if the sink held them; _EXCUSED says how many that are.
+
+    Where a row replaces that of its key, the one that it was to replace is left out.
+    """
+    from pyspark.sql import functions as F
+
     columns = sides[EXPECTED].columns
     by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
-    return _excused(_counted({**sides, _REJECTED: _plain(rejected, schema)}), columns, by)
+    counted = _counted({**sides, _REJECTED: _plain(rejected, schema)})
+    lacking = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
+    counted = counted.withColumn(_EXCUSED, F.least(lacking, F.col(_REJECTED)))
+    counted = counted.withColumn(ACTUAL, F.col(ACTUAL) + F.col(_EXCUSED))
+    if not by:
+        return counted
+    keys = counted.where(f"{_EXCUSED} > 0").select(*[F.col(name).alias(f"key_{name}") for name in by]).distinct()
+    same_key = [F.col(name).eqNullSafe(F.col(f"key_{name}")) for name in by]
+    known = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
+    spare = F.col("replaced") & (F.col(ACTUAL) > F.col(EXPECTED))
+    held = F.when(spare, F.col(EXPECTED)).otherwise(F.col(ACTUAL))
+    return known.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
 
 
 @contextmanager
@@ -197,26 +213,6 @@ def _totalled(counted: DataFrame) -> DataFrame:
 def _differing(counted: DataFrame) -> DataFrame:
     """The rows that one side holds more often than the other."""
     return counted.where(f"{EXPECTED} <> {ACTUAL}")
-
-
-def _excused(counted: DataFrame, columns: Sequence[str], by: Sequence[str]) -> DataFrame:
-    """The counted rows with the rejected ones counted as if the sink held them; _EXCUSED says how many that are.
-
-    Where a row replaces that of its key (`by`), the one that it was to replace is left out.
-    """
-    from pyspark.sql import functions as F
-
-    lacking = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
-    counted = counted.withColumn(_EXCUSED, F.least(lacking, F.col(_REJECTED)))
-    counted = counted.withColumn(ACTUAL, F.col(ACTUAL) + F.col(_EXCUSED))
-    if not by:
-        return counted
-    keys = counted.where(f"{_EXCUSED} > 0").select(*[F.col(name).alias(f"key_{name}") for name in by]).distinct()
-    same_key = [F.col(name).eqNullSafe(F.col(f"key_{name}")) for name in by]
-    known = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
-    spare = F.col("replaced") & (F.col(ACTUAL) > F.col(EXPECTED))
-    held = F.when(spare, F.col(EXPECTED)).otherwise(F.col(ACTUAL))
-    return known.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
 
 
 def _plain(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -112,13 +113,11 @@ def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Wat
 def _records(project: Project, layout: QueryLayout) -> list[BatchRecord]:
     """What the history has of the generation's batches; nothing where it cannot be read."""
     file = history_file(project.local_storage)
-    if not file.exists():
-        return []
-    try:
-        with History.open(file, read_only=True) as history:
-            return history.recent(layout.query, 10_000, generation=layout.generation)
-    except HeadraceError:
-        return []
+    with suppress(HeadraceError):
+        if file.exists():
+            with History.open(file, read_only=True) as history:
+                return history.recent(layout.query, 10_000, generation=layout.generation)
+    return []
 
 
 def _sources(
@@ -291,10 +290,8 @@ def _lags(project: Project, query: Query, checkpoint: Checkpoint, archive: Archi
     """What each source still holds, where it can tell without Spark."""
     through, found = checkpoint.last_committed, dict[str, Lag | None]()
     for source in project.sources_of(query):
-        try:
+        with suppress(HeadraceError, OSError):
             if through is not None:
                 prefix = committed_prefix(checkpoint, archive, [source.name], through, since=through)
                 found[source.name] = source.connector.lag(prefix[source.name])
-        except (HeadraceError, OSError):
-            continue
     return found

@@ -120,8 +120,12 @@ class Rewriting:
         step = self.steps.get(id(tree))
         below = [self._input(step, at, child) for at, child in enumerate(tree.below)]
         plan = plans.with_children(self.spark, tree.plan, [each.plan for each in below])
+        if step is not None and step.operator.kind == "DeduplicateWithinWatermark":
+            plan = plans.deduplicated(self.spark, plan)
+        if step is not None and step.operator.closing is not None and self.query.mode == "append":
+            plan = self._without_open(step, tree, plan, step.operator.closing)
         return Rewritten(
-            plan=plan if step is None else self._as_batch(step, tree, plan),
+            plan=plan,
             late=tuple(late for each in below for late in each.late),
             incomplete=tuple(finding for each in below for finding in each.incomplete),
         )
@@ -132,14 +136,6 @@ class Rewriting:
         if step is None or column is None or step.operator.covered[at]:
             return self.of(child)
         return self._without_late(step, at, child, column)
-
-    def _as_batch(self, step: OperatorStep, tree: Tree, plan: Any) -> Any:
-        """An operator over its rewritten inputs as a batch can run it, without the groups that are still open."""
-        if step.operator.kind == "DeduplicateWithinWatermark":
-            plan = plans.deduplicated(self.spark, plan)
-        if step.operator.closing is not None and self.query.mode == "append":
-            plan = self._without_open(step, tree, plan, step.operator.closing)
-        return plan
 
     def _without_late(self, step: OperatorStep, at: int, child: Tree, column: int) -> Rewritten:
         """The child of an operator without the rows that the operator drops, as the time in `column` tells."""
