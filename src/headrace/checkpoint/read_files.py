@@ -57,11 +57,12 @@ class ReadFiles:
         fresh = {path: file for path, file in files.items() if self._last.get(path) != file}
         if not fresh:
             return
-        if self._part is None or self._lines >= self._longest:
+        longest = _PART_LINES if store_at(self.home).appends else _REWRITTEN_LINES
+        if self._part is None or self._lines >= longest:
             parts = _parts(self.home)
             newest = parts[-1] if parts else self.home / "read_files-000000.jsonl"
             self._lines = lines_of(newest)
-            number = int(newest.stem[-6:]) + (self._lines >= self._longest)
+            number = int(newest.stem[-6:]) + (self._lines >= longest)
             self._part = self.home / f"read_files-{number:06d}.jsonl"
         json_lines.append(self._part, [_line(path, file) for path, file in fresh.items()], sync=False)
         self._lines, self._last = self._lines + len(fresh), files
@@ -83,10 +84,6 @@ class ReadFiles:
         """Know the files below the directory `old` by their paths below `new` as well. Raises OSError."""
         below = {path: file for path, file in self.read().items() if path.startswith(f"{old}/")}
         self.keep({new + path.removeprefix(old): file for path, file in below.items()})
-
-    @property
-    def _longest(self) -> int:
-        return _PART_LINES if store_at(self.home).appends else _REWRITTEN_LINES
 
 
 def _parts(home: Path) -> list[Path]:

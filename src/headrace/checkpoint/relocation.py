@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from headrace.checkpoint.logs import body, broken, numbered, replace_file, text_of
 
@@ -79,7 +79,10 @@ def below(path: str, folder: str) -> bool:
 
 def encoded(path: str) -> str:
     """`path` as Spark writes it into a URI."""
-    return "".join(_quoted(letter) for letter in path)
+    return "".join(
+        letter if letter in _PLAIN or (ord(letter) > 0x9F and not letter.isspace()) else quote(letter, safe="")
+        for letter in path
+    )
 
 
 def described(folder: Path) -> str:
@@ -96,12 +99,6 @@ def _in_json(text: str) -> str:
 
 def _is_url(path: str) -> bool:
     return "://" in path
-
-
-def _quoted(letter: str) -> str:
-    if letter in _PLAIN or (ord(letter) > 0x9F and not letter.isspace()):
-        return letter
-    return "".join(f"%{byte:02X}" for byte in letter.encode())
 
 
 def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import yaml
 
@@ -29,9 +29,6 @@ from headrace.testing.fuzzing import fuzz
 from headrace.testing.given import inlets
 from headrace.testing.rows import ResultRows, RowDifference, columns_of, differences
 from headrace.testing.timelines import timeline
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KEYS = ("name", "query", "given", "batches", "expect", "expect_late", "key", "batch")
 _EVENTS = {"crash": Crash, "crash_before_commit": CrashBeforeCommit, "restart": Restart, "pause": Pause}
@@ -91,14 +88,12 @@ def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
     return [case for case in found if not queries or case.query in queries]
 
 
-def run_cases(
-    project: Project, queries: Sequence[str] = (), *, spark: SparkSession | None = None
-) -> Iterator[CaseResult]:
+def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseResult]:
     """The result of each of `cases`, as soon as it is there."""
     for case in cases(project, queries):
         begun = time.monotonic()
         try:
-            differing, late, key = _run(project, case, spark)
+            differing, late, key = _run(project, case)
             found = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
         except (HeadraceError, AssertionError) as error:
             found = CaseResult(case=case, error=project.redacted(str(error)))
@@ -140,26 +135,23 @@ def _rows(case: TestCase) -> dict[str, Any]:
     return rows
 
 
-def _run(
-    project: Project, case: TestCase, spark: SparkSession | None
-) -> tuple[list[RowDifference], list[RowDifference], tuple[str, ...]]:
+def _run(project: Project, case: TestCase) -> tuple[list[RowDifference], list[RowDifference], tuple[str, ...]]:
     if case.batches is None:
-        rows = evaluate(project, case.query, spark=spark, given=case.given)
-        return _with_inputs(project, case, spark, differences(case.expect or (), rows), rows.key), [], rows.key
-    given = _inputs(case)
-    run = timeline(project, case.query, spark=spark, key=case.key, batch=case.batch, given=given)
+        rows = evaluate(project, case.query, given=case.given)
+        return _with_inputs(project, case, differences(case.expect or (), rows), rows.key), [], rows.key
+    run = timeline(project, case.query, key=case.key, batch=case.batch, given=_inputs(case))
     differing = [] if case.expect is None else differences(case.expect, run.final)
     late = [] if case.expect_late is None else _late(case.expect_late, run.late, run.late_schema)
-    return _with_inputs(project, case, spark, differing, run.final.key), late, run.final.key
+    return _with_inputs(project, case, differing, run.final.key), late, run.final.key
 
 
 def _with_inputs(
-    project: Project, case: TestCase, spark: SparkSession | None, found: list[RowDifference], key: Sequence[str]
+    project: Project, case: TestCase, found: list[RowDifference], key: Sequence[str]
 ) -> list[RowDifference]:
     if not (found and key):
         return found
     given = {name: rows for name, rows in _rows(case).items() if name not in project.tables}
-    with reading(project, spark) as session, tempfile.TemporaryDirectory(prefix="headrace-") as home:
+    with reading(project, None) as session, tempfile.TemporaryDirectory(prefix="headrace-") as home:
         batches = {name: [rows] for name, rows in given.items()}
         made = inlets(project, project.query(case.query), batches, session, Path(home))
     rows_of = {
@@ -178,9 +170,8 @@ def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[Row
 def _inputs(case: TestCase) -> dict[str, list[Item]]:
     """What `timeline` takes: for each source as many batches as there are, and each event behind its batch."""
     steps = [(step, list(_events(step))) for step in case.batches or ()]
-    sources = list(
-        dict.fromkeys(name for step, events in steps if isinstance(step, dict) and not events for name in step)
-    )
+    rows = (step for step, events in steps if isinstance(step, dict) and not events)
+    sources = dict.fromkeys(name for step in rows for name in step)
     inputs: dict[str, list[Item]] = {name: [] for name in sources}
     for step, events in steps:
         for name, event in events:

@@ -103,14 +103,11 @@ class TimelineDriver:
 
     def run(self, steps: Sequence[TimelineStep]) -> list[ResultRows]:
         """The rows that the sink holds after each step."""
-        held = []
         try:
             self.tables.give(steps[0].tables)
-            for step in steps:
-                held.append(self._take(step))
+            return [self._take(step) for step in steps]
         finally:
             self._stop()
-        return held
 
     def _take(self, step: TimelineStep) -> ResultRows:
         crashes = [event for _, event in step.events if isinstance(event, Crash | CrashBeforeCommit)]
