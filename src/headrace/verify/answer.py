@@ -28,14 +28,7 @@ from headrace.spark.plans.operators import (
 )
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
 from headrace.verify import late_and_open
-from headrace.verify.batch_ranges import (
-    OtherShapeError,
-    VersionRange,
-    VersionRanges,
-    above_state,
-    other_shape,
-    united,
-)
+from headrace.verify.batch_ranges import OtherShapeError, VersionRange, VersionRanges, united
 from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
 
 if TYPE_CHECKING:
@@ -180,7 +173,12 @@ def answer(
     batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
     uncertain = (*unsure, *late_and_open.of_plan(query, stream, analysed, known))
     if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
-        shape = late_and_open.other_shape(query)
+        shape = Finding(
+            code="HR710",
+            what=f"query '{query.name}' is another query when it is applied to a batch",
+            fix="do not let the function ask whether its input is a stream",
+            where=query.where,
+        )
         return BatchAnswer(frame=batch, late=(), caveats=(*uncertain, shape), incomplete=(shape,), operators=known)
     if newest:
         frame, untraced = latest(spark, query, tree, key)
@@ -229,6 +227,18 @@ def _over(
         parts = [over_part(prefix.part(range_.first, range_.last), range_) for range_ in over.all]
         plan, differs = united(spark, [tree for _, tree in parts])
     except (CheckFailed, OtherShapeError):
-        return *over_part(prefix, over.last), (*over.caveats, other_shape(query))
-    unsure = (above_state(query),) if differs and query.mode != "complete" else ()
-    return plans.frame_of(spark, plan), plans.batch_tree(plan), (*over.caveats, *unsure)
+        changed = Finding(
+            code="HR567",
+            what=f"query '{query.name}' is not the same query over an older version of its tables",
+            fix="let the tables keep their columns, or reset the query (headrace reset QUERY)",
+            where=query.where,
+        )
+        return *over_part(prefix, over.last), (*over.caveats, changed)
+    caveats = list(over.caveats)
+    if differs and query.mode != "complete":
+        # The table is joined with results that change, of which only the last version can be determined.
+        what = f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of "
+        what += "the result has seen cannot be determined from outside"
+        fix = "join the table before rows are grouped, or look at the differing rows below"
+        caveats.append(late_and_open.undetermined(query, what, fix, by_rerun=False))
+    return plans.frame_of(spark, plan), plans.batch_tree(plan), tuple(caveats)

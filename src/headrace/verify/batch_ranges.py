@@ -136,24 +136,6 @@ def _unknown(query: Query, last: int) -> Finding:
     return undetermined(query, what, "look whether the differing rows below are of those batches", by_rerun=False)
 
 
-def above_state(query: Query) -> Finding:
-    """A refreshed table is joined with results that change, of which only the last version can be determined."""
-    what = f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of the "
-    what += "result has seen cannot be determined from outside"
-    fix = "join the table before rows are grouped, or look at the differing rows below"
-    return undetermined(query, what, fix, by_rerun=False)
-
-
-def other_shape(query: Query) -> Finding:
-    """The function made other plans of the versions."""
-    return Finding(
-        code="HR567",
-        what=f"query '{query.name}' is not the same query over an older version of its tables",
-        fix="let the tables keep their columns, or reset the query (headrace reset QUERY)",
-        where=query.where,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Range:
     """The batches `first` to `last`; newest: the form that ran last made them, now or at an earlier time."""

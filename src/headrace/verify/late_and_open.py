@@ -147,7 +147,7 @@ class Rewriting:
         try:
             carried = plans.frame_of(self.spark, plans.with_provenance(self.spark, child))
         except plans.UntraceableError as node:
-            return Rewritten(plan=child.plan, incomplete=(untraceable(self.query, str(node)),))
+            return Rewritten(plan=child.plan, incomplete=(untraceable(self.query, node),))
         behind = plans.end_micros(self.spark, attributes[column]) <= F.col(LATE)
         # False for a row that was brought back, NULL for one in time. The time is looked at once: an expression that
         # stands twice over the windows of a sliding one is made a function by Spark, in code that does not compile.
@@ -202,7 +202,7 @@ def latest(
     try:
         carried = plans.frame_of(spark, plans.with_provenance(spark, tree))
     except plans.UntraceableError as node:
-        return plans.frame_of(spark, tree.plan), (untraceable(query, str(node)),)
+        return plans.frame_of(spark, tree.plan), (untraceable(query, node),)
     by = [plans.column_of(spark, each) for each in attributes if plans.name_of(each) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
     return plans.only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()
@@ -271,17 +271,7 @@ def _by_order(query: Query, what: str, fix: str, *, of_equal_rows: bool = False)
     )
 
 
-def other_shape(query: Query) -> Finding:
-    """The function built another plan for the batch than for the stream."""
-    return Finding(
-        code="HR710",
-        what=f"query '{query.name}' is another query when it is applied to a batch",
-        fix="do not let the function ask whether its input is a stream",
-        where=query.where,
-    )
-
-
-def untraceable(query: Query, node: str) -> Finding:
+def untraceable(query: Query, node: plans.UntraceableError) -> Finding:
     """Rows pass through something that cannot tell which batch they came in."""
     what = f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late"
     return undetermined(query, what, "use column expressions there, or judge the differing rows by hand")

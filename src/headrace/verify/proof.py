@@ -79,7 +79,12 @@ def verify_each(
             else:
                 spark = spark or opened.enter_context(borrowed(project, much=reads_much(project, queries)))
                 with borrowed(project, spark) as session, applied(session, session_settings(project, session)):
-                    verdict = _guarded(project, declared, committed, session, scope, mend)
+                    try:
+                        with registered_tables(project, declared, session):
+                            verdict = _proved(project, declared, committed, session, scope, mend)
+                    except Exception as error:  # What one query cannot be proved for is no trouble of the others.
+                        findings = findings_of(declared, error)
+                        verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
                     with suppress(Exception):  # The verdict is there, whether that can be told or not.
                         never_given = tuple(left_out(project, declared, layout_of(project, declared)))
                         verdict = replace(verdict, findings=(*verdict.findings, *never_given))
@@ -112,18 +117,6 @@ def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Findin
     except Exception as error:
         # What one query cannot be verified for is no trouble of the others.
         return None, (*unreadable, *findings_of(query, error))
-
-
-def _guarded(
-    project: Project, query: Query, committed: int | None, spark: SparkSession, scope: RowScope, mend: Mend | None
-) -> Verdict:
-    """The verdict on one query; what it cannot be proved for is no trouble of the others."""
-    try:
-        with registered_tables(project, query, spark):
-            return _proved(project, query, layout_of(project, query), committed, spark, scope, mend)
-    except Exception as error:
-        findings = findings_of(query, error)
-        return Verdict(query=query.name, batch=committed, state="undecided", findings=findings)
 
 
 def committed_batch(layout: QueryLayout) -> int | None:
@@ -186,14 +179,9 @@ def uncommitted(query: Query) -> Finding:
 
 
 def _proved(
-    project: Project,
-    query: Query,
-    layout: QueryLayout,
-    committed: int | None,
-    spark: SparkSession,
-    scope: RowScope,
-    mend: Mend | None,
+    project: Project, query: Query, committed: int | None, spark: SparkSession, scope: RowScope, mend: Mend | None
 ) -> Verdict:
+    layout = layout_of(project, query)
     run = sink_context(project, query, layout)
     with blamed_on_the_sink(query):
         snapshot = query.sink.read_back(spark, run)

@@ -61,7 +61,7 @@ class RowScope:
         try:
             touched, names = self._touched(spark, asked, key)
         except UntraceableError as node:
-            raise CheckFailed(untraceable(query, str(node)).but(fix="verify the whole result")) from None
+            raise CheckFailed(untraceable(query, node).but(fix="verify the whole result")) from None
 
         def chosen(rows: DataFrame) -> DataFrame:
             from pyspark.sql import functions as F
