@@ -238,13 +238,11 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
     return made
 
 
-def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Path]:
-    parts = inside.parts
-    if parts[0] != Part.SOURCES or len(parts) < 3:
-        yield inside
-        return
-    for name in names.get(parts[1], ()):
-        yield Path(Part.SOURCES, name, *parts[2:])
+def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> list[Path]:
+    folder, *rest = inside.parts
+    if folder != Part.SOURCES or len(rest) < 2:
+        return [inside]
+    return [Path(folder, name, *rest[1:]) for name in names.get(rest[0], ())]
 
 
 def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:

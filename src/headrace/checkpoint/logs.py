@@ -7,7 +7,6 @@ from pathlib import Path
 
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable
-from headrace.storage.durable import names_in
 
 COMPACT = ".compact"
 RESTORE = "restore it from a backup, or reset the query (headrace reset QUERY)"
@@ -30,7 +29,7 @@ def numbered(folder: Path) -> dict[int, Path]:
     """
     found: dict[int, Path] = {}
     try:
-        names = names_in(folder)
+        names = durable.names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as error:

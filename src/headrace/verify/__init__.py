@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "InputRow", "LateRow", "Lateness", "OperatorLateRows", "Replayed", "Verdict", "late", "verify"]
 
-_MODULES = (
-    "headrace.verify.verdict",
-    "headrace.verify.proof",
-    "headrace.verify.late_rows",
-)
+_MODULES = tuple(f"headrace.verify.{name}" for name in ("verdict", "proof", "late_rows"))
 
 
 def __getattr__(name: str) -> Any:
