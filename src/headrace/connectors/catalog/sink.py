@@ -85,7 +85,7 @@ class TableSink(CatalogSink):
         files = self.files_in(spark, found)
         if found is not None:
             self._require_fit(spark, found, frame.schema, context)
-        if files.is_local and not files.is_prepared and _holds_data(files.path):
+        if files.is_local and not files.is_prepared and aside.holds_data(files.path):
             what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
             raise SinkError(code="HR407", what=what, fix=fix)
@@ -316,7 +316,3 @@ class CatalogAdoption(SinkAdoption):
 
 def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _holds_data(path: str) -> bool:
-    return any(not name.startswith(("_", ".")) for _, _, names in os.walk(path) for name in names)

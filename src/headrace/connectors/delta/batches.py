@@ -14,6 +14,7 @@ from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, State, at_path
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
 from headrace.connectors.not_asked import missing_columns, partition_findings, twice
+from headrace.connectors.spark_catalog import quoted
 from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.spark.jvm.session_conf import applied
@@ -119,13 +120,13 @@ class DeltaStore(BatchStore["DataFrame"]):
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, Conflict):
             fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
-            return SinkError(self._finding("HR441", batch, str(error), fix))
+            return self._refused("HR441", batch, str(error), fix)
         text = str(error)
         if not isinstance(error, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
             at = max(text.find(sign) for sign in _CONSTRAINTS)
             said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
             fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
-            return SinkError(self._finding("HR440", batch, said, fix))
+            return self._refused("HR440", batch, said, fix)
         return error
 
     # ------------------------------------------------------------------------------------------------- the table
@@ -153,7 +154,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         """Right before the first batch, so that a start that comes to nothing leaves the table as it was."""
         if self.added:
             columns = ", ".join(self.added)
-            spark.sql(f"ALTER TABLE delta.`{self.location.replace('`', '``')}` ADD COLUMNS ({columns})")
+            spark.sql(f"ALTER TABLE delta.{quoted(self.location)} ADD COLUMNS ({columns})")
             self.added = ()
 
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
@@ -163,7 +164,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
             with applied(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
-                spark.sql(merge(f"delta.`{self.location.replace('`', '``')}`", view, self.key)).collect()
+                spark.sql(merge(f"delta.{quoted(self.location)}", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
         writer = writer.options(txnAppId=app, txnVersion=str(number), userMetadata=note)
@@ -176,12 +177,10 @@ class DeltaStore(BatchStore["DataFrame"]):
         if shared := shared_key(frame, self.key):
             what = "{} rows share the key {}".format(*shared)
             fix = "name columns in key that together identify a row of the result"
-            raise SinkError(self._finding("HR408", batch, what, fix))
+            raise self._refused("HR408", batch, what, fix)
 
-    def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
-        return Finding(
-            code=code, what=f"batch {batch} of query '{self.context.query}' was not written: {what}", fix=fix
-        )
+    def _refused(self, code: str, batch: int, what: str, fix: str) -> SinkError:
+        return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {what}", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +198,8 @@ class TableSchema:
             yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
         for name in self.schema.names:
             if _REFUSED.search(name):
-                what = (
-                    f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
-                )
+                what = f"the result of query '{context.query}' has a column '{name}': Delta takes no "
+                what += ",;{}()= nor blanks"
                 yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
         yield from missing_columns("key", self.key, self.schema.names, context.query)
         yield from partition_findings(self.partition_by, self.schema.names, context.query)
@@ -210,8 +208,8 @@ class TableSchema:
         """Make the table; `where` is its name in SQL."""
         from pyspark.errors import PySparkException
 
-        parts = ", ".join(_quoted(name) for name in self.partition_by)
-        columns = ", ".join(f"{_quoted(part.name)} {part.dataType.simpleString()}" for part in self.schema.fields)
+        parts = ", ".join(quoted(name) for name in self.partition_by)
+        columns = ", ".join(f"{quoted(part.name)} {part.dataType.simpleString()}" for part in self.schema.fields)
         statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
         try:
             spark.sql(statement)
@@ -226,14 +224,16 @@ class TableSchema:
         differences, added = [], []
         for part in self.schema.fields:
             found = there.get(part.name.lower())
-            declared = f"{_quoted(part.name)} {part.dataType.simpleString()}"
+            declared = f"{quoted(part.name)} {part.dataType.simpleString()}"
             if found is None and adds and part.name not in self.key:
                 added.append(declared)
             elif found is None:
                 differences.append(f"it has no column '{part.name}'")
             elif found.dataType.simpleString() != part.dataType.simpleString():
-                has, wants = found.dataType.simpleString(), part.dataType.simpleString()
-                differences.append(f"its column '{found.name}' is {has}, the result's is {wants}")
+                has = found.dataType.simpleString()
+                differences.append(
+                    f"its column '{found.name}' is {has}, the result's is {part.dataType.simpleString()}"
+                )
         differences += [
             f"its column '{found.name}' is not in the result" for low, found in there.items() if low not in ours
         ]
@@ -242,18 +242,12 @@ class TableSchema:
             differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
         if differences:
             only_new_columns = not adds and all("has no column" in difference for difference in differences)
-            fix = "change the query's last select, or write to another table"
-            fix = "set on_schema_change to add, or write to another table" if only_new_columns else fix
-            raise SinkError(
-                [
-                    Finding(
-                        code="HR406",
-                        what=f"{table} does not fit the result of query '{context.query}': {each}",
-                        fix=fix,
-                    )
-                    for each in differences
-                ]
+            fix = "set on_schema_change to add" if only_new_columns else "change the query's last select"
+            what, fix = (
+                f"{table} does not fit the result of query '{context.query}'",
+                f"{fix}, or write to another table",
             )
+            raise SinkError([Finding(code="HR406", what=f"{what}: {each}", fix=fix) for each in differences])
         return added
 
 
@@ -271,7 +265,7 @@ def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
 
 def merge(where: str, source: str, key: Sequence[str]) -> str:
     """The statement that lets the rows of `source` replace those with the same key."""
-    same = " AND ".join(f"t.{_quoted(name)} <=> s.{_quoted(name)}" for name in key)
+    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in key)
     return (
         f"MERGE INTO {where} AS t USING {source} AS s ON {same} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"

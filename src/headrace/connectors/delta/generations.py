@@ -11,15 +11,15 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import shared_key
-from headrace.connectors.delta.ledger import FirstVersion, Progress, own_files
-from headrace.connectors.delta.log import local
-from headrace.connectors.delta.table import NOTE, DeltaTable, LogCutError, State, forget, named, require_delta
+from headrace.connectors.delta.ledger import FirstVersion, Progress, own_rows, own_state
+from headrace.connectors.delta.table import NOTE, DeltaTable, LogCutError, State, TableRef, forget, named, require_delta
 from headrace.connectors.exactly_once import lake
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
@@ -33,39 +33,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfDelta:
-    """What is done with a sink's table is done with these.
-
-    find: gives the table, None if there is none. name: for people. path, table: its place; one of the two is given.
-    """
-
-    find: Callable[[SparkSession], DeltaTable | None]
-    name: str
-    path: str | None
-    table: str
-
-    def found(self, session: Session) -> DeltaTable | None:
-        require_delta(session(), SinkError)
-        return self.find(session())
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeltaReset(OfDelta, SinkReset):
+class DeltaReset(SinkReset):
     """A table set aside, brought back, discarded, or handed to the next generation."""
 
+    place: TableRef
+
     def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
-        table = self.found(session)
-        state = None if table is None else table.now()
-        if state is None or ledger.progress(context, state.txn_ids).batch is None:
+        own = own_state(self.place, session(), context)
+        if own is None:
             return ()
-        files = own_files(state, context, self.name)
-        rows = (state.rows() if files is None else state.rows_of(files)).count()
-        return (Held(count=rows, what=f"rows of {self.name}"),)
+        rows = own_rows(own[0], context, str(self.place)).count()
+        return (Held(count=rows, what=f"rows of {self.place}"),)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        table = self.found(session)
+        table = self.place.find(session())
         if table is not None:
-            lake.among_writers(self.name, lambda: self._handed_over(table.now(), context, generation))
+            lake.among_writers(str(self.place), lambda: self._handed_over(table.now(), context, generation))
 
     def _handed_over(self, state: State, context: SinkContext, generation: int) -> None:
         txn_ids = state.txn_ids
@@ -73,7 +56,7 @@ class DeltaReset(OfDelta, SinkReset):
             return
         next_one = ledger.progress_of_all(txn_ids).get((context.query, generation))
         if next_one is not None and next_one.is_closed:
-            what = f"{self.name} was taken over by a start of generation {context.generation} of '{context.query}'"
+            what = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
             raise NothingChanged(code="HR583", what=what, fix="let the new generation continue")
         ours, theirs = (
             ledger.app(context.query, number, ledger.HANDOVER) for number in (context.generation, generation)
@@ -81,89 +64,87 @@ class DeltaReset(OfDelta, SinkReset):
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
-        table = self.found(session)
+        path, name, table = self.place.path, self.place.text, self.place.find(session())
         if table is None or not any(query == context.query for query, _ in ledger.progress_of_all(table.now().txn_ids)):
             return
-        require_alone(table.now(), self.name, context)
-        if self.path is not None:
-            aside.set_aside(directory_of(self.path), context)
-            forget(session(), self.path)
+        require_alone(table.now(), str(self.place), context)
+        if path is not None:
+            aside.set_aside(aside.local_directory(path), context)
+            forget(session(), path)
         else:
-            rename(session(), self.table, lake.name_aside(self.table, context))
+            rename(session(), name, lake.name_aside(name, context))
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
-        there, spark = self.found(session), session()
-        if self.path is not None:
-            directory = directory_of(self.path)
+        path, name, spark = self.place.path, self.place.text, session()
+        there = self.place.find(spark)
+        if path is not None:
+            directory = aside.local_directory(path)
             if aside.aside(directory, context).exists():
                 self._require_empty(there)
                 aside.bring_back(directory, context)
-                forget(spark, self.path)
+                forget(spark, path)
             return
-        kept = lake.name_aside(self.table, context)
+        kept = lake.name_aside(name, context)
         if spark.catalog.tableExists(kept):
             self._require_empty(there)
-            with _translate_errors(self.table):
-                spark.sql(f"DROP TABLE IF EXISTS {self.table}")
-                spark.sql(f"ALTER TABLE {kept} RENAME TO {self.table}")
+            with _translate_errors(name):
+                spark.sql(f"DROP TABLE IF EXISTS {name}")
+                spark.sql(f"ALTER TABLE {kept} RENAME TO {name}")
                 if there is not None:
                     forget(spark, there.location)
 
     def discard(self, context: SinkContext, session: Session) -> None:
-        if self.path is not None:
-            aside.discard(directory_of(self.path), context)
+        if self.place.path is not None:
+            aside.discard(aside.local_directory(self.place.path), context)
         else:
-            with _translate_errors(self.table):
-                session().sql(f"DROP TABLE IF EXISTS {lake.name_aside(self.table, context)}")
+            with _translate_errors(self.place.text):
+                session().sql(f"DROP TABLE IF EXISTS {lake.name_aside(self.place.text, context)}")
 
     def _require_empty(self, table: DeltaTable | None) -> None:
         if table is not None and table.now().has_rows:
-            what = f"{self.name} has rows again, so that the former ones cannot be brought back"
+            what = f"{self.place} has rows again, so that the former ones cannot be brought back"
             fix = "look whose they are; move the table away if nobody needs it, and give the command again"
             raise NothingChanged(code="HR583", what=what, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaSwap(OfDelta, SinkSwap):
+class DeltaSwap(SinkSwap):
     """The table of a rebuild put in place, and taken back."""
 
+    place: TableRef
+
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        table = self.found(session)
+        table = self.place.find(session())
         if table is not None:
-            require_alone(table.now(), self.name, context)
-        if self.path is not None:
-            aside.swap_in(directory_of(self.path), context, rebuilt)
-            self._forget_both(session(), self.path)
+            require_alone(table.now(), str(self.place), context)
+        if self.place.path is not None:
+            self._exchange(aside.swap_in, self.place.path, context, rebuilt, session())
         else:
             self._renames(session(), context).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        self.found(session)
-        if self.path is not None:
-            aside.swap_out(directory_of(self.path), context, rebuilt)
-            self._forget_both(session(), self.path)
+        self.place.find(session())
+        if self.place.path is not None:
+            self._exchange(aside.swap_out, self.place.path, context, rebuilt, session())
         else:
             self._renames(session(), context).swap_out()
 
     def _renames(self, spark: SparkSession, context: SinkContext) -> lake.Renames:
-        return lake.Renames(
-            table=self.table,
-            context=context,
-            exists=spark.catalog.tableExists,
-            rename=lambda old, new: rename(spark, old, new),
-        )
+        exists = spark.catalog.tableExists
+        return lake.Renames(table=self.place.text, context=context, exists=exists, rename=partial(rename, spark))
 
     @staticmethod
-    def _forget_both(spark: SparkSession, path: str) -> None:
-        for place in (directory_of(path), aside.beside(directory_of(path))):
+    def _exchange(
+        swap: Callable[[Path, SinkContext, SinkContext], None],
+        path: str,
+        context: SinkContext,
+        rebuilt: SinkContext,
+        spark: SparkSession,
+    ) -> None:
+        directory = aside.local_directory(path)
+        swap(directory, context, rebuilt)
+        for place in (directory, aside.beside(directory)):
             forget(spark, str(place))
-
-
-def beside(path: str | None, table: str | None) -> tuple[str | None, str | None]:
-    """The path or the table of a rebuild until it is put in place."""
-    if path is not None:
-        return str(aside.beside(directory_of(path))), None
-    return None, lake.name_beside(str(table))
 
 
 def require_alone(state: State, name: str, context: SinkContext) -> None:
@@ -186,13 +167,6 @@ def rename(spark: SparkSession, name: str, other: str) -> None:
             forget(spark, location)
 
 
-def directory_of(path: str) -> Path:
-    place = local(path)
-    if place is None:
-        aside.require_local(path)
-    return Path(path if place is None else place).absolute()
-
-
 @contextmanager
 def _translate_errors(table: str) -> Iterator[None]:
     from pyspark.errors import PySparkException
@@ -205,15 +179,16 @@ def _translate_errors(table: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaRename(OfDelta, SinkRename):
+class DeltaRename(SinkRename):
     """A table under another name, or its ledger under the query's; `renamed_from`: what the table was called."""
 
+    place: TableRef
     renamed_from: str = ""
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        table = self.found(session)
+        table = self.place.find(session())
         if table is not None:
-            lake.among_writers(self.name, lambda: self._renamed(table.now(), context, former), then="start again")
+            lake.among_writers(str(self.place), lambda: self._renamed(table.now(), context, former), then="start again")
 
     def _renamed(self, state: State, context: SinkContext, former: str) -> None:
         entered = ledger.renamed(context, former, state.txn_ids)
@@ -221,13 +196,13 @@ class DeltaRename(OfDelta, SinkRename):
             return
         progress = ledger.progress_of_all(state.txn_ids)
         if any(query == context.query and each.batch is not None for (query, _), each in progress.items()):
-            what = f"{self.name} has batches of query '{former}' and of '{context.query}'"
+            what = f"{self.place} has batches of query '{former}' and of '{context.query}'"
             raise NothingChanged(code="HR549", what=what, fix="let the query have another name")
         state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         require_delta(session(), SinkError)
-        spark, name, former = session(), self.table, self.renamed_from
+        spark, name, former = session(), self.place.text, self.renamed_from
         (new, kind), (old, _) = named(spark, name, SinkError), named(spark, former, SinkError)
         if old is None or ledger.own_mark(context) not in old.now().txn_ids:
             if new is None:
@@ -292,14 +267,13 @@ class DeltaAdoption(SinkAdoption):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaRewind(OfDelta, lake.VersionRewind[tuple[State, Progress], State]):
+class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
     """A table brought back to an earlier batch; the version that it had ends as the table's own rules say."""
 
+    place: TableRef
+
     def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
-        table = self.found(session)
-        state = None if table is None else table.now()
-        own = ledger.NOT_BEGUN if state is None else ledger.progress(context, state.txn_ids)
-        return None if state is None or own.batch is None else (state, own)
+        return own_state(self.place, session(), context)
 
     def last(self, known: tuple[State, Progress]) -> int:
         batch = known[1].batch
@@ -353,9 +327,8 @@ class DeltaRewind(OfDelta, lake.VersionRewind[tuple[State, Progress], State]):
         _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
 
     def forget_former(self, context: SinkContext, session: Session) -> None:
-        table = self.found(session)
-        state, mark = None if table is None else table.now(), ledger.own_mark(context, ledger.REWOUND)
-        if state is not None and state.txn_ids.get(mark):
+        table, mark = self.place.find(session()), ledger.own_mark(context, ledger.REWOUND)
+        if table is not None and (state := table.now()).txn_ids.get(mark):
             state.enter({mark: 0})
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.delta.log import Add, Commit
-from headrace.connectors.delta.table import LogCutError, State
+from headrace.connectors.delta.log import Commit
+from headrace.connectors.delta.table import LogCutError, State, TableRef
 from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, plans
 from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 PREFIX = "headrace/"
 # By what name the note of a version tells which one it has brought back.
@@ -160,6 +164,16 @@ def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
     return progress_of_all(txn_ids).get((context.query, context.generation), NOT_BEGUN)
 
 
+def own_state(place: TableRef, spark: SparkSession, context: SinkContext) -> tuple[State, Progress] | None:
+    """The table as it is now, and how far the generation has come in it; None where it has no batch there."""
+    table = place.find(spark)
+    if table is None:
+        return None
+    state = table.now()
+    own = progress(context, state.txn_ids)
+    return None if own.batch is None else (state, own)
+
+
 def other_applications(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The applications whose query of this name and generation has entered itself, but for the life's own."""
     return _remembered(context, APPLICATION, txn_ids) - {context.application}
@@ -209,8 +223,8 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
     return found
 
 
-def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None:
-    """The files of `state` without those of other queries and of the time before; None where all are the query's.
+def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
+    """The rows of `state` without those of other queries and of the time before.
 
     What neither Headrace nor the table's past explains counts as the query's, so that verify finds it. Raises SinkError
     where rows of others were rewritten together with the query's, or the table's log no longer tells.
@@ -220,7 +234,7 @@ def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None
     known = progress_of_all(txn_ids)
     others = [key for key, each in known.items() if key[0] != context.query and each.batch is not None]
     if not others and not begun.had_rows:
-        return None
+        return state.rows()
     try:
         strangers = {add["path"] for add in state.table.at(begun.version).files()} if begun.had_rows else set()
         commits = state.table.commits(begun.version + 1, state.version)
@@ -229,7 +243,7 @@ def own_files(state: State, context: SinkContext, name: str) -> list[Add] | None
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
         raise SinkError(code="HR402", what=what, fix=fix) from None
     strangers = _followed(strangers, commits.values(), names_of(context, txn_ids), name)
-    return [add for add in state.files() if add["path"] not in strangers]
+    return state.rows_of(add for add in state.files() if add["path"] not in strangers)
 
 
 def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import DeltaStore, TableSchema
-from headrace.connectors.delta.generations import (
-    DeltaAdoption,
-    DeltaRename,
-    DeltaReset,
-    DeltaRewind,
-    DeltaSwap,
-    OfDelta,
-    beside,
-)
-from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_files
-from headrace.connectors.delta.log import local
-from headrace.connectors.delta.source import FAILURES, one_writer
-from headrace.connectors.delta.table import NAME, DeltaTable, State, at_path, named, require_delta
+from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
+from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
+from headrace.connectors.delta.source import FAILURES
+from headrace.connectors.delta.table import DeltaTable, State, TableRef
 from headrace.connectors.exactly_once import (
     BatchWriter,
     KeptLine,
@@ -32,8 +21,10 @@ from headrace.connectors.exactly_once import (
     require_lines_fit,
     require_own_generation,
 )
-from headrace.connectors.exactly_once.lake import among_writers, no_result, not_there
+from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.not_asked import findings_of
+from headrace.connectors.spark_catalog import is_name
+from headrace.connectors.spark_files import aside
 from headrace.contract import (
     OUTPUT_MODES,
     Failure,
@@ -46,15 +37,12 @@ from headrace.contract import (
     SinkFacts,
     SinkLocation,
     Snapshot,
-    canonical_path,
-    canonical_table,
 )
 from headrace.errors import Finding, SinkError
+from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_Ability = TypeVar("_Ability", bound=OfDelta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,21 +77,24 @@ class DeltaSink(Sink):
     on_schema_change: Literal["refuse", "add"] = "refuse"
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        if (self.path is None) == (self.table is None):
-            what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield OptionError(what=what, fix="give one of the two")
-        if self.table is not None and NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            fix = "write table or database.table, of letters, digits and _; or give the table's path"
-            yield OptionError(what=what, fix=fix)
+        yield from self._place.problems()
         if self.renamed_from and self.path is not None:
             what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
             yield OptionError(what=what, fix=fix)
-        elif self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
+        elif self.renamed_from and (self.renamed_from == self.table or not is_name(self.renamed_from)):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
             yield OptionError(what=what, fix="give renamed_from: the name that it had before")
-        yield from one_writer(self.path)
+        if self.path is not None and scheme_of(self.path) == "s3a":
+            # Delta's own way there looks first whether a version is there, then puts it.
+            yield OptionError(
+                code="HR840",
+                what=f"{self._place} is in a bucket, where Delta keeps only writers of one driver from taking the same "
+                "version of it, unless spark.delta.logStore.s3a.impl says otherwise",
+                fix="let no other application write the table; or set spark.delta.logStore.s3a.impl to a log store for "
+                "several, as Delta's documentation tells, in all of them",
+                severity="note",
+            )
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
             yield OptionError(code="HR403", what=what, fix="give key: the columns that identify a row of the result")
@@ -113,45 +104,44 @@ class DeltaSink(Sink):
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
-        spark = frame.sparkSession
-        require_delta(spark, SinkError)
+        place, spark = self._place, frame.sparkSession
         form = self._fitting_schema(frame, context)
-        table = self._find(spark)
+        table = place.find(spark)
         if table is None:
-            require_lines_fit(context, self._place, ())
+            require_lines_fit(context, place.text, ())
             self._require_empty()
-            form.create(spark, self._sql_name, context)
-            table = self._find(spark)
+            form.create(spark, place.in_sql, context)
+            table = place.find(spark)
             assert table is not None, "it was made a moment ago"
-        added = form.additions(table.now(), self._name, context, adds=self.on_schema_change == "add")
+        added = form.additions(table.now(), str(place), context, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), context)
-        epoch, last = among_writers(self._name, lambda: self._enter(table, context), then="start again")
+        epoch, last = among_writers(str(place), lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
-            location=table.location, name=self._name, key=self.key, context=context, epoch=epoch, last=last, added=added
+            location=table.location, name=str(place), key=self.key, context=context, epoch=epoch, last=last, added=added
         )
         return BatchWriter(store=store)
 
     @property
     def location(self) -> SinkLocation:
-        return SinkLocation(name="", systems=(self._place,), shown=f"Delta table '{self._place}'", ledger=True)
+        place = self._place.text
+        return SinkLocation(name="", systems=(place,), shown=f"Delta table '{place}'", ledger=True)
 
     def identity(self) -> Identity:
-        if self.path is None:
-            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
-        return {"system": "delta", "path": canonical_path(self.path)}
+        return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         yield from self._table_schema(frame).incompatibilities(context)
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
-            if (table := self._find(frame.sparkSession)) is None:
-                yield from misfits(context, self._place, tuple)
+            place = self._place
+            if (table := place.find(frame.sparkSession)) is None:
+                yield from misfits(context, place.text, tuple)
                 return
             adds = self.on_schema_change == "add"
-            self._table_schema(frame).additions(table.now(), self._name, context, adds=adds)
+            self._table_schema(frame).additions(table.now(), str(place), context, adds=adds)
             self._require_ours(table.now(), context)
-            yield from misfits(context, self._place, lambda: self._lines(table.now(), context))
+            yield from misfits(context, place.text, lambda: self._lines(table.now(), context))
         except SinkError as error:
             yield from findings_of(error)
 
@@ -166,15 +156,11 @@ class DeltaSink(Sink):
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
-        require_delta(spark, SinkError)
-        table = self._find(spark)
-        state = None if table is None else table.now()
-        own = None if state is None else ledger.progress(context, state.txn_ids)
-        if state is None or own is None or own.batch is None:
-            raise no_result(self._name, context)
-        files = own_files(state, context, self._name)
-        rows = state.rows() if files is None else state.rows_of(files)
-        return Snapshot(rows=rows, batch=own.batch, key=tuple(self.key))
+        own = own_state(self._place, spark, context)
+        if own is None:
+            raise no_result(str(self._place), context)
+        state, progress = own
+        return Snapshot(rows=own_rows(state, context, str(self._place)), batch=progress.batch, key=tuple(self.key))
 
     @property
     def ledger(self) -> DeltaLedger:
@@ -183,38 +169,39 @@ class DeltaSink(Sink):
     @property
     def rename(self) -> DeltaRename:
         former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
-        return self._of(DeltaRename, renamed_from=self.renamed_from, former=former)
+        return DeltaRename(place=self._place, renamed_from=self.renamed_from, former=former)
 
     @property
     def reset(self) -> DeltaReset:
-        return self._of(DeltaReset, droppable=True)
+        return DeltaReset(place=self._place, droppable=True)
 
     @property
     def rewind(self) -> DeltaRewind:
-        return self._of(DeltaRewind)
+        return DeltaRewind(place=self._place, name=str(self._place))
 
     @property
     def adoption(self) -> DeltaAdoption:
-        return DeltaAdoption(find=self._foreign, name=self._name, key=self.key, takes_over=True, tells_batches=True)
+        return DeltaAdoption(
+            find=self._foreign, name=str(self._place), key=self.key, takes_over=True, tells_batches=True
+        )
 
     @property
     def swap(self) -> DeltaSwap | None:
-        if self.path is not None and local(self.path) is None:
+        if self.path is not None and self._place.directory is None:
             return None
-        path, table = beside(self.path, self.table)
-        return self._of(DeltaSwap, beside=replace(self, path=path, table=table, renamed_from=""))
-
-    def _of(self, kind: type[_Ability], **more: Any) -> _Ability:
-        return kind(find=self._find, name=self._name, path=self.path, table=str(self.table), **more)
+        if self.path is None:
+            beside = replace(self, table=name_beside(str(self.table)), renamed_from="")
+        else:
+            beside = replace(self, path=str(aside.beside(aside.local_directory(self.path))), renamed_from="")
+        return DeltaSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
-        require_delta(frame.sparkSession, SinkError)
         form = self._fitting_schema(frame, context)
-        table = self._find(frame.sparkSession)
+        table = self._place.find(frame.sparkSession)
         if table is None:
-            raise not_there(self._name, context)
-        form.additions(table.now(), self._name, context, adds=False)
+            raise not_there(str(self._place), context)
+        form.additions(table.now(), str(self._place), context, adds=False)
         return table
 
     def _seen(self) -> State | None:
@@ -226,69 +213,45 @@ class DeltaSink(Sink):
             return None
         spark = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         with suppress(SinkError):
-            require_delta(spark, SinkError)
-            table = self._find(spark)
+            table = self._place.find(spark)
             return None if table is None else table.now()
         return None
 
     # ------------------------------------------------------------------------------------------------- the table
 
     @property
-    def _name(self) -> str:
-        return f"the Delta table '{self._place}'"
-
-    @property
-    def _place(self) -> str:
-        return str(self.table if self.path is None else self.path)
-
-    @property
-    def _sql_name(self) -> str:
-        if self.path is None:
-            return str(self.table)
-        place = local(self.path)
-        return f"delta.`{str(self.path if place is None else place.absolute()).replace('`', '``')}`"
-
-    def _find(self, spark: SparkSession) -> DeltaTable | None:
-        """The table, None if there is none. Raises SinkError for something else of its name."""
-        if self.path is not None:
-            return at_path(spark, self.path, SinkError)
-        parts = str(self.table).removeprefix("spark_catalog.").split(".")
-        if len(parts) == 2 and not spark.catalog.databaseExists(parts[0]):
-            what = f"the catalog has no database '{parts[0]}' for table '{self.table}'"
-            raise SinkError(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {parts[0]}")
-        found, kind = named(spark, str(self.table), SinkError)
-        if found is None and kind:
-            what = f"'{self.table}' is {kind} and no Delta table"
-            raise SinkError(code="HR419", what=what, fix="give the table another name")
-        return found
+    def _place(self) -> TableRef:
+        return TableRef(path=self.path, table=self.table, error=SinkError)
 
     def _require_empty(self) -> None:
-        place = None if self.path is None else local(self.path)
-        if place is not None and place.exists() and (not place.is_dir() or _holds_data(place)):
-            what = f"'{place}' holds files that are no Delta table"
+        directory = self._place.directory
+        if directory is not None and directory.exists() and (not directory.is_dir() or aside.holds_data(directory)):
+            what = f"'{directory}' holds files that are no Delta table"
             raise SinkError(code="HR407", what=what, fix="write to an empty directory")
 
     def _require_ours(self, state: State, context: SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
-        known, txn_ids = ledger.progress_of_all(state.txn_ids), state.txn_ids
+        name, known, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
         own = known.get((context.query, context.generation))
-        others = {name for (name, _), each in known.items() if name != context.query and each.batch is not None}
-        alone = {name for name, number in known if name in others and ledger.app(name, number, ledger.ALONE) in txn_ids}
-        older = [number for (name, number), each in known.items() if name == context.query and each.batch is not None]
+        others = {query for (query, _), each in known.items() if query != context.query and each.batch is not None}
+        alone = {
+            query for query, number in known if query in others and ledger.app(query, number, ledger.ALONE) in txn_ids
+        }
+        older = [number for (query, number), each in known.items() if query == context.query and each.batch is not None]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         what = ""
         if strangers := ledger.other_applications(context, txn_ids):
-            what = f"{self._name} has batches of a query '{context.query}' of another project ({min(strangers)})"
+            what = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
         elif own == ledger.GONE:
-            what = f"{self._name} knows the batches of query '{context.query}' by another name now"
+            what = f"{name} knows the batches of query '{context.query}' by another name now"
         elif context.mode != "append" and others:
-            what = f"{self._name} already holds the result of query '{min(others)}'"
+            what = f"{name} already holds the result of query '{min(others)}'"
         elif alone:
-            what = f"{self._name} belongs to query '{min(alone)}', which changes its rows"
+            what = f"{name} belongs to query '{min(alone)}', which changes its rows"
         elif not begun and older and state.has_rows:
-            require_own_generation(self._name, context, max(older))
+            require_own_generation(name, context, max(older))
         elif not begun and context.mode != "append" and state.has_rows:
-            what = f"{self._name} already holds rows that no query wrote"
+            what = f"{name} already holds rows that no query wrote"
         if what:
             fix = "write to another table, or delete the rows of this one first"
             raise SinkError(code="HR407", what=what, fix=fix)
@@ -305,7 +268,7 @@ class DeltaSink(Sink):
         txn_ids = state.txn_ids
         kept = self._lines(state, context)
         lines = kept or []
-        require_lines_fit(context, self._place, lines, begun=kept is not None)
+        require_lines_fit(context, self._place.text, lines, begun=kept is not None)
         self._require_ours(state, context)
         last, begun = ledger.progress(context, txn_ids), None
         if ledger.own_mark(context, ledger.BEGIN) not in txn_ids:
@@ -319,7 +282,3 @@ class DeltaSink(Sink):
             entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1
         state.enter(entered)
         return last.epoch + 1, lines[-1] if lines else None
-
-
-def _holds_data(place: Path) -> bool:
-    return any(not name.startswith(("_", ".")) for _, _, names in os.walk(place) for name in names)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from headrace.connectors import option_faults
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
-from headrace.connectors.delta.table import NAME, DeltaTable, LogCutError, State, at_path, named, require_delta
+from headrace.connectors.delta.table import CREATE, DeltaTable, LogCutError, State, TableRef
 from headrace.connectors.spark_files.prefix import FILE, with_batches
 from headrace.connectors.spark_files.prefix import named as file_names
 from headrace.contract import (
@@ -25,11 +28,8 @@ from headrace.contract import (
     Source,
     SourceFacts,
     SourcePrefix,
-    canonical_path,
-    canonical_table,
 )
 from headrace.errors import SourceError
-from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,45 +145,31 @@ class Delta(Source):
         return self.facts.replayable
 
     def problems(self) -> Iterator[OptionError]:
-        if (self.path is None) == (self.table is None):
-            what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield _wrong(what, "give one of the two")
-        if self.table is not None and NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield _wrong(what, "write table or database.table, of letters, digits and _; or give the table's path")
+        yield from self._place.problems()
         for one, other in _EITHER:
             if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
-                yield _wrong(f"{one} and {other} are both given", "leave out one of the two")
+                yield OptionError(what=f"{one} and {other} are both given", fix="leave out one of the two")
         if isinstance(self.starting_version, int) and self.starting_version < 0:
-            yield _wrong(f"starting_version is {self.starting_version}", "give the number of a version, or latest")
-        if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
-            what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield _wrong(what, "give max_files_per_trigger a number above 0")
+            yield OptionError(
+                what=f"starting_version is {self.starting_version}", fix="give the number of a version, or latest"
+            )
+        yield from option_faults.not_above_zero(self, "max_files_per_trigger")
         size = self.max_bytes_per_trigger
         if size is not None and (_SIZE.fullmatch(str(size)) is None or not re.search("[1-9]", str(size))):
-            yield _wrong(f"max_bytes_per_trigger is '{size}'", "give a number of bytes, or a size such as 64m or 1g")
-        if self.exclude_regex is not None:
-            try:
-                re.compile(self.exclude_regex)
-            except re.error as error:
-                yield _wrong(f"exclude_regex is no pattern: {error}", "write a regular expression, as part-.*")
+            yield OptionError(
+                what=f"max_bytes_per_trigger is '{size}'", fix="give a number of bytes, or a size such as 64m or 1g"
+            )
+        yield from option_faults.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
         given = self.starting_timestamp
         if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
-            yield _wrong(
-                f"starting_timestamp is '{given}'", "write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00"
-            )
-        if not self.fail_on_data_loss:
             yield OptionError(
-                code="HR337",
-                what="fail_on_data_loss is false: versions that go before they are read are missed silently",
-                fix="leave it true, unless the result may miss rows",
-                severity="warning",
+                what=f"starting_timestamp is '{given}'",
+                fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00",
             )
+        yield from option_faults.silent_loss(self.fail_on_data_loss, "versions")
 
     def identity(self) -> Identity:
-        if self.path is None:
-            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
-        return {"system": "delta", "path": canonical_path(self.path)}
+        return self._place.identity()
 
     def check_connection(self, spark: SparkSession) -> None:
         """See that the table is there."""
@@ -209,7 +195,7 @@ class Delta(Source):
             commits = table.commits(versions[0], versions[-1]) if versions else {}
             states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
         except LogCutError as cut:
-            what = f"the log of {self._name} no longer has {cut}, which was read"
+            what = f"the log of {self._place} no longer has {cut}, which was read"
             raise SourceError(code="HR343", what=what, fix=_KEEP) from None
         files = delta_log.added(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
@@ -217,7 +203,7 @@ class Delta(Source):
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
-        place = self._place
+        place = self._place.directory
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         whole = self.starting_version is None and self.starting_timestamp is None
         if place is None or not (whole or begin is not None or all(batch.start for batch in prefix.batches)):
@@ -226,7 +212,7 @@ class Delta(Source):
         states, commits = self._local(place, spans)
         missing = [version for span in spans for version in span.commits if version not in commits]
         if missing and self.fail_on_data_loss:
-            what = f"the log of {self._name} no longer has version {missing[0]}, which was to be read"
+            what = f"the log of {self._place} no longer has version {missing[0]}, which was to be read"
             raise SourceError(code="HR343", what=what, fix=_KEEP)
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
@@ -239,14 +225,15 @@ class Delta(Source):
             read = delta_log.offset_table_id(ends[-1]) if ends else None
         except (ValueError, KeyError, TypeError):
             return "its offsets are not those of a Delta table"
-        there = None if self._place is None else delta_log.table_id(self._place)
+        directory = self._place.directory
+        there = None if directory is None else delta_log.table_id(directory)
         if read is None or there is None or read == there:
             return ""
-        return f"it read the Delta table with the id {read}, and that of {self._name} is {there}"
+        return f"it read the Delta table with the id {read}, and that of {self._place} is {there}"
 
     def lag(self, prefix: SourcePrefix) -> Lag | None:
         """The files of a local table that no batch has taken."""
-        place = self._place
+        place = self._place.directory
         newest = None if place is None else delta_log.newest(place)
         if place is None or newest is None:
             return None
@@ -268,21 +255,14 @@ class Delta(Source):
         return Lag(count=len(files), unit="files", bytes=delta_log.size(files), oldest_ms=oldest)
 
     def _stream_options(self) -> dict[str, str]:
-        given = {
-            "startingVersion": self.starting_version,
-            "startingTimestamp": self.starting_timestamp,
-            "maxFilesPerTrigger": self.max_files_per_trigger,
-            "maxBytesPerTrigger": self.max_bytes_per_trigger,
-            "excludeRegex": self.exclude_regex,
-        }
-        found = {name: str(value) for name, value in given.items() if value is not None}
-        switches = {
-            "ignoreDeletes": self.ignore_deletes,
-            "ignoreChanges": self.ignore_changes,
-            "skipChangeCommits": self.skip_change_commits,
-        }
-        found |= {name: "true" for name, value in switches.items() if value}
-        return found if self.fail_on_data_loss else {**found, "failOnDataLoss": "false"}
+        """What was given, but for the table, by the names that Delta has for it."""
+        values = {each.name: getattr(self, each.name) for each in fields(Delta) if each.name not in self.place_options}
+        found = {}
+        for name, value in values.items():
+            if value != getattr(Delta, name):
+                name = re.sub("_(.)", lambda part: part[1].upper(), name)
+                found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        return found
 
     @staticmethod
     def _local(
@@ -300,26 +280,16 @@ class Delta(Source):
         return Rules(self.skip_change_commits, self.exclude_regex)
 
     @property
-    def _name(self) -> str:
-        return f"the Delta table '{self.path if self.path is not None else self.table}'"
-
-    @property
-    def _place(self) -> Path | None:
-        return None if self.path is None else delta_log.local(self.path)
+    def _place(self) -> TableRef:
+        return TableRef(path=self.path, table=self.table, error=SourceError)
 
     def _found(self, spark: SparkSession) -> DeltaTable:
         """The table. Raises SourceError where there is none."""
-        require_delta(spark, SourceError)
-        if self.path is not None:
-            found, kind = at_path(spark, self.path, SourceError), ""
-        else:
-            found, kind = named(spark, str(self.table), SourceError)
+        found = self._place.find(spark)
         if found is None:
-            what = f"{self._name} does not exist" if not kind else f"'{self.table}' is {kind} and no Delta table"
-            fix = "create it, or correct its name; a query that writes it must have started before"
-            raise SourceError(code="HR332", what=what, fix=fix)
+            raise SourceError(code="HR332", what=f"{self._place} does not exist", fix=CREATE)
         if not found.now().schema.fields:
-            what, fix = f"{self._name} has no columns yet", "write into it first, or create it with its columns"
+            what, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
             raise SourceError(code="HR332", what=what, fix=fix)
         return found
 
@@ -329,7 +299,7 @@ class Delta(Source):
         places = [delta_log.place_of(location, add) for add in files]
         gone = [place for place in places if place.startswith("/") and not os.path.exists(place)]
         if gone:
-            what = f"{len(gone)} of {len(files)} files of {self._name} that were read are no longer there: "
+            what = f"{len(gone)} of {len(files)} files of {self._place} that were read are no longer there: "
             what += file_names(gone)
             raise SourceError(code="HR343", what=what, fix=_KEEP)
 
@@ -340,55 +310,25 @@ _KEEP = (
 )
 
 
-def _wrong(what: str, fix: str) -> OptionError:
-    return OptionError(what=what, fix=fix)
-
-
-def one_writer(path: str | None) -> Iterator[OptionError]:
-    """What holds of a table in a bucket: Delta's own way there looks first whether a version is there, then puts it."""
-    if path is not None and scheme_of(path) == "s3a":
-        yield OptionError(
-            code="HR840",
-            what=f"the Delta table '{path}' is in a bucket, where Delta keeps only writers of one driver from taking "
-            "the same version of it, unless spark.delta.logStore.s3a.impl says otherwise",
-            fix="let no other application write the table; or set spark.delta.logStore.s3a.impl to a log store for "
-            "several, as Delta's documentation tells, in all of them",
-            severity="note",
-        )
-
-
 def _frame(state: State, files: Sequence[tuple[Add, int]], batch_column: str | None) -> DataFrame:
     """The rows of the files, with their batch as last column if asked for."""
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     if not files:
         rows = state.rows_of(())
         return rows if batch_column is None else rows.withColumn(batch_column, F.lit(None).cast("bigint"))
-    parts = [_layer(state, layer, batch_column) for layer in _layers(files)]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.unionByName(part)
-    return whole
-
-
-def _layers(files: Sequence[tuple[Add, int]]) -> Iterator[list[tuple[Add, int]]]:
-    """The files so that none comes twice in one scan, as one does that was given again with other rows deleted."""
-    layers: list[dict[str, tuple[Add, int]]] = []
+    # None comes twice in one scan, as one would that was given again with other rows deleted.
+    scans: defaultdict[int, list[tuple[Add, int]]] = defaultdict(list)
+    given = Counter[str]()
     for add, batch in files:
-        path = add["path"]
-        layer = next((each for each in layers if path not in each), None)
-        if layer is None:
-            layers.append({path: (add, batch)})
-        else:
-            layer[path] = (add, batch)
-    yield from (list(layer.values()) for layer in layers)
-
-
-def _layer(state: State, files: Sequence[tuple[Add, int]], batch_column: str | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    rows = state.rows_of(add for add, _ in files)
-    if batch_column is None:
-        return rows
-    pairs = [(delta_log.place_of(state.table.location, add), batch) for add, batch in files]
-    return with_batches(rows.select("*", F.col("_metadata.file_path").alias(FILE)), pairs, batch_column)
+        scans[given[add["path"]]].append((add, batch))
+        given[add["path"]] += 1
+    parts = []
+    for scan in scans.values():
+        rows = state.rows_of(add for add, _ in scan)
+        if batch_column is not None:
+            pairs = [(delta_log.place_of(state.table.location, add), batch) for add, batch in scan]
+            rows = with_batches(rows.select("*", F.col("_metadata.file_path").alias(FILE)), pairs, batch_column)
+        parts.append(rows)
+    return reduce(DataFrame.unionByName, parts)

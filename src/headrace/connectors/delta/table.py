@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
 from headrace.connectors.exactly_once import Conflict
-from headrace.errors import Finding, HeadraceError
+from headrace.connectors.spark_catalog import no_name, quoted, require_database
+from headrace.contract import Identity, OptionError, canonical_path, canonical_table
+from headrace.errors import HeadraceError, SinkError, SourceError
 from headrace.spark.jvm.gateway import java_session, jvm_of
 from headrace.spark.jvm.session_conf import activate
 from headrace.spark.messages.refusals import first_sentence
@@ -22,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-NAME = re.compile(r"(?:spark_catalog\.)?(?:\w+\.)?\w+")
 # How many versions of the log are read at once where the newest ones are looked through.
 _TOGETHER = 8
 # What Delta's errors about another writer's commit begin with, and the setting that is a commit's note.
 CONFLICTS = "DELTA_CONCURRENT"
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+CREATE = "create it, or correct its name; a query that writes it must have started before"
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -249,6 +252,61 @@ class DeltaTable:
         return {version: commit(version, text) for version, text in texts.items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableRef:
+    """Where a table is: its `path`, or the name `table` in Spark's own catalog.
+
+    error: the kind by which its faults are reported, SourceError or SinkError.
+    """
+
+    path: str | None
+    table: str | None
+    error: type[HeadraceError]
+
+    @property
+    def text(self) -> str:
+        return str(self.table if self.path is None else self.path)
+
+    @property
+    def directory(self) -> Path | None:
+        """Its directory on this machine's file system; None elsewhere."""
+        return None if self.path is None else local(self.path)
+
+    @property
+    def in_sql(self) -> str:
+        if self.path is None:
+            return str(self.table)
+        return f"delta.{quoted(str(self.directory.absolute() if self.directory else self.path))}"
+
+    def __str__(self) -> str:
+        return f"the Delta table '{self.text}'"
+
+    def problems(self) -> Iterator[OptionError]:
+        """Faults of the two options."""
+        if (self.path is None) == (self.table is None):
+            what = "path and table are both given" if self.path is not None else "neither path nor table is given"
+            yield OptionError(what=what, fix="give one of the two")
+        yield from no_name(self.table, "; or give the table's path")
+
+    def identity(self) -> Identity:
+        if self.path is None:
+            return {"system": "catalog", "table": canonical_table(str(self.table)), "format": "delta"}
+        return {"system": "delta", "path": canonical_path(self.path)}
+
+    def find(self, spark: SparkSession) -> DeltaTable | None:
+        """The table, None if there is none. Raises `error` for something else of its name, and without Delta Lake."""
+        require_delta(spark, self.error)
+        if self.path is not None:
+            return at_path(spark, self.path, self.error)
+        if self.error is SinkError:
+            require_database(spark, str(self.table))
+        found, kind = named(spark, str(self.table), self.error)
+        if found is None and kind:
+            code, fix = ("HR332", CREATE) if self.error is SourceError else ("HR419", "give the table another name")
+            raise self.error(code=code, what=f"'{self.table}' is {kind} and no Delta table", fix=fix)
+        return found
+
+
 def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
     """Raise `error` where the session has no Delta Lake."""
     missing = []
@@ -259,7 +317,7 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
     if missing:
         what = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
         fix = "let Headrace start the session, or start your own with Delta's jars and these two settings"
-        raise error(Finding(code="HR125", what=what, fix=fix))
+        raise error(code="HR125", what=what, fix=fix)
 
 
 def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:
@@ -309,4 +367,4 @@ def _translate_errors(name: str, error: type[HeadraceError]) -> Iterator[None]:
     except Exception as cause:
         what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
         fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
-        raise error(Finding(code="HR349", what=what, fix=fix)) from cause
+        raise error(code="HR349", what=what, fix=fix) from cause

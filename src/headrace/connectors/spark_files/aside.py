@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,17 +121,17 @@ def aside(directory: Path, context: SinkContext) -> Path:
 
 
 def local_directory(path: str) -> Path:
-    """The directory, which can be renamed. Raises SinkError."""
-    require_local(path)
-    return Path(path).absolute()
-
-
-def require_local(path: str) -> None:
-    """Raise SinkError for a place where no directory can be renamed in one step."""
+    """The directory, which can be renamed. Raises SinkError for a place where none can be in one step."""
     if "://" in path and not path.startswith("file:"):
         what = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
         raise NothingChanged(code="HR587", what=what, fix=fix)
+    return Path(re.sub(r"^file:/+", "/", path)).absolute()
+
+
+def holds_data(directory: str | Path) -> bool:
+    """Whether files lie below a directory that readers would take for rows."""
+    return any(not name.startswith(("_", ".")) for _, _, names in os.walk(directory) for name in names)
 
 
 def _is_hidden(place: Path) -> bool:
