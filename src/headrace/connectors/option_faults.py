@@ -33,9 +33,3 @@ def silent_loss(fails: bool, lost: str) -> Iterator[OptionError]:
             fix="leave it true, unless the result may miss rows",
             severity="warning",
         )
-
-
-def no_such_mode(sink: str, mode: str, modes: frozenset[str], why: str, fix: str) -> Iterator[OptionError]:
-    """That a sink does not take the query's output mode."""
-    if mode not in modes:
-        yield OptionError(code="HR403", what=f"the {sink} sink does not take {mode} mode: {why}", fix=fix)

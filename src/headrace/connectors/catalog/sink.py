@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
-from headrace.connectors.catalog.source import ANOTHER_KIND, FORMATS, NAME, described
+from headrace.connectors.catalog.source import ANOTHER_KIND, described
 from headrace.connectors.not_asked import findings_of, partition_findings
+from headrace.connectors.spark_catalog import no_name, parts_of, quoted, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
@@ -32,7 +33,7 @@ from headrace.contract import (
     Snapshot,
     canonical_table,
 )
-from headrace.errors import CheckpointError, Finding, SinkError, nearest
+from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
@@ -63,24 +64,15 @@ class TableSink(CatalogSink):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        if NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield OptionError(what=what, fix="write table or database.table, of letters, digits and _")
-        if self.format not in FORMATS:
-            what = f"'{self.format}' is no format of the table sink"
-            yield OptionError(what=what, fix=nearest(self.format, FORMATS))
-        if mode not in self.facts.modes:
-            yield OptionError(
-                code="HR403",
-                what=f"the table sink does not take {mode} mode: a file that is written cannot be changed",
-                fix="use mode append, with a watermark if the query aggregates, or a database sink",
-            )
+        yield from no_name(self.table)
+        yield from file_form.no_such_format(self.format, "table sink")
+        yield from file_form.only_append(mode, "table sink")
 
     def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
         """Make the table, or compare it with the result, and see that its rows are of this query."""
         spark = frame.sparkSession
         self._require_partitions(frame, context)
-        self.require_database(spark)
+        require_database(spark, self.table)
         found = self.described(spark)
         files = self.files_in(spark, found)
         if found is not None:
@@ -111,7 +103,7 @@ class TableSink(CatalogSink):
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         spark = frame.sparkSession
         try:
-            self.require_database(spark)
+            require_database(spark, self.table)
             found = self.described(spark)
             if found is not None:
                 self._require_fit(spark, found, frame.schema, context)
@@ -125,14 +117,14 @@ class TableSink(CatalogSink):
 
     def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         spark = frame.sparkSession
-        self.require_database(spark)
+        require_database(spark, self.table)
         files = self.files_in(spark, None)
         directory = files.path if files.is_local and files.is_prepared else placeholder
         if directory is not None:
             self._create(spark, frame.schema, directory, files.read_options)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        self.require_database(spark)
+        require_database(spark, self.table)
         return self.files_in(spark, self.described(spark)).snapshot(spark, context, self.partition_by)
 
     @property
@@ -163,18 +155,13 @@ class TableSink(CatalogSink):
         if found is not None:
             location = str(found["location"])
         else:
-            database, table = self._parts(spark)
+            database, table = parts_of(spark, self.table)
             location = f"{spark.catalog.getDatabase(database).locationUri}/{table.lower()}"
         if location.startswith("file:"):
             location = re.sub(r"^file:/+", "/", unquote(location))
         # A table that is there has options of its own, by which others read it.
         new = file_form.EXACT if found is None else file_form.PLAIN
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
-
-    def _parts(self, spark: SparkSession) -> tuple[str, str]:
-        match = NAME.fullmatch(self.table)
-        assert match is not None, "`problems` refuses other names"
-        return match.group(1) or spark.catalog.currentDatabase(), match.group(2)
 
     def described(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
@@ -189,12 +176,6 @@ class TableSink(CatalogSink):
             fix = "use the sink for its format, or give the table another name"
             raise SinkError(code="HR419", what=what, fix=fix)
         return found
-
-    def require_database(self, spark: SparkSession) -> None:
-        database, _ = self._parts(spark)
-        if not spark.catalog.databaseExists(database):
-            what = f"the catalog has no database '{database}' for table '{self.table}'"
-            raise SinkError(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}")
 
     def _require_partitions(self, frame: DataFrame, context: SinkContext) -> None:
         if found := list(partition_findings(self.partition_by, frame.columns, context.query)):
@@ -233,8 +214,7 @@ class TableSink(CatalogSink):
         """Make the table; over a directory that this sink has filled before, with its rows."""
         from pyspark.errors import PySparkException
 
-        quoted = ", ".join(f"`{name.replace('`', '``')}`" for name in self.partition_by)
-        parts = f" PARTITIONED BY ({quoted})" if quoted else ""
+        parts = f" PARTITIONED BY ({', '.join(map(quoted, self.partition_by))})" if self.partition_by else ""
         named = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in options.items())
         table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}"
         table += (f" OPTIONS ({named})" if named else "") + parts
@@ -284,7 +264,7 @@ class CatalogReset(SinkReset):
 
     def _found(self, spark: SparkSession) -> tuple[CommittedFiles, Path]:
         """The files, and their directory, which can be renamed. Raises SinkError."""
-        self.sink.require_database(spark)
+        require_database(spark, self.sink.table)
         files = self.sink.files_in(spark, self.sink.described(spark))
         return files, aside.local_directory(files.path)
 

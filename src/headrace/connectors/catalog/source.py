@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.connectors.option_faults import not_above_zero
+from headrace.connectors.spark_catalog import no_name
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.connectors.spark_files.formats import FORMATS
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_table
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-FORMATS = ("text", "csv", "json", "parquet", "orc")
 ANOTHER_KIND = "another kind"
-NAME = re.compile(r"(?:spark_catalog\.)?(?:(\w+)\.)?(\w+)")
 _OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchivedir"}
 
 
@@ -50,12 +49,8 @@ class CatalogTable(Source):
         return {"system": "catalog", "table": self.catalog_table}
 
     def problems(self) -> Iterator[OptionError]:
-        if NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of a table in Spark's own catalog"
-            yield OptionError(what=what, fix="write table or database.table, of letters, digits and _")
-        if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
-            what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield OptionError(what=what, fix="give max_files_per_trigger a number above 0")
+        yield from no_name(self.table)
+        yield from not_above_zero(self, "max_files_per_trigger")
         for option in self.options:
             if option.lower() in _OURS:
                 fix = "use the source's own field, or source.files for the table's directory"
@@ -71,7 +66,7 @@ class CatalogTable(Source):
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The files that Spark's log of the source names, by the table's format, schema and directory."""
         found = self._described(spark)
-        schema = self._schema(spark)
+        schema = spark.readStream.name("shape").table(self.table).schema
         taken = file_prefix.files(prefix)
         if not taken:
             return file_prefix.empty_frame(spark, schema, batch_column, None)
@@ -93,9 +88,6 @@ class CatalogTable(Source):
     def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
         with suppress(SourceError):  # What the log lacks is told where the prefix is read.
             yield from file_prefix.changed_since(prefix)
-
-    def _schema(self, spark: SparkSession) -> StructType:
-        return spark.readStream.name("shape").table(self.table).schema
 
     def _described(self, spark: SparkSession) -> Mapping[str, Any]:
         """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""

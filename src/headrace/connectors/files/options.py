@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
-from headrace.connectors.spark_files.formats import unknown_options
+from headrace.connectors.spark_files.formats import FORMATS, no_such_format, unknown_options
 from headrace.contract import OptionError, ProjectPath
-from headrace.errors import Finding, SourceError, nearest
+from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
 from headrace.units import size_bytes, spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FORMATS = ("text", "csv", "json", "parquet", "orc")
 ROW_FORMATS = ("csv", "json")
 UNLIMITED = "unlimited"
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
@@ -87,10 +86,8 @@ def _wrong(what: str, fix: str) -> OptionError:
 
 
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
-    if source.format not in FORMATS:
-        what = f"'{source.format}' is no format of the file source"
-        yield OptionError(what=what, fix=nearest(source.format, FORMATS))
-    elif source.schema is None and not source.infer_schema and source.format != "text":
+    yield from no_such_format(source.format, "file source")
+    if source.format in FORMATS and source.schema is None and not source.infer_schema and source.format != "text":
         yield OptionError(
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headrace.checkpoint.relocation import rewrite
-from headrace.connectors.files.options import FORMATS
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import FilesRewind, local_directory
@@ -33,7 +32,7 @@ from headrace.contract import (
     Snapshot,
     canonical_path,
 )
-from headrace.errors import CheckpointError, Finding, SinkError, nearest
+from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
@@ -70,9 +69,7 @@ class FileSink(Sink):
         )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        if self.format not in FORMATS:
-            what = f"'{self.format}' is no format of the file sink"
-            yield OptionError(what=what, fix=nearest(self.format, FORMATS))
+        yield from file_form.no_such_format(self.format, "file sink")
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
             yield OptionError(what=what, fix="name a directory that is the sink's alone")
@@ -82,12 +79,7 @@ class FileSink(Sink):
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem
-        if mode not in self.facts.modes:
-            yield OptionError(
-                code="HR403",
-                what=f"the file sink does not take {mode} mode: a file that is written cannot be changed",
-                fix="use mode append, with a watermark if the query aggregates, or a database sink",
-            )
+        yield from file_form.only_append(mode, "file sink")
 
     def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""

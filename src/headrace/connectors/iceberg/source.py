@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency, unreachable_warehouse
+from headrace.connectors.option_faults import not_above_zero
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 
@@ -68,18 +69,9 @@ class Iceberg(Source):
         if NAME.fullmatch(self.table) is None:
             what = f"'{self.table}' is no name of an Iceberg table"
             yield OptionError(what=what, fix="write namespace.table")
-        if self.max_files_per_trigger is not None and self.max_files_per_trigger <= 0:
-            what = f"max_files_per_trigger is {self.max_files_per_trigger}"
-            yield OptionError(what=what, fix="give max_files_per_trigger a number above 0")
-        given = [
-            name
-            for name, value, default in (
-                ("starting", self.starting, "table"),
-                ("starting_snapshot", self.starting_snapshot, None),
-                ("starting_timestamp", self.starting_timestamp, None),
-            )
-            if value != default
-        ]
+        yield from not_above_zero(self, "max_files_per_trigger")
+        starts = ("starting", "starting_snapshot", "starting_timestamp")
+        given = [name for name in starts if getattr(self, name) != getattr(Iceberg, name)]
         if len(given) > 1:
             yield OptionError(what=f"{' and '.join(given)} exclude each other", fix="give one of them")
 

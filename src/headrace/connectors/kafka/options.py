@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
+from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
 from headrace.contract import OptionError
 from headrace.contract.connector import InProject
 from headrace.errors import nearest, reason
@@ -18,21 +19,12 @@ from headrace.spark import ddl
 DEFAULT_MAX_OFFSETS = 1_000_000
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # What Headrace sets itself, so that a checkpoint and a prefix mean what they say.
+_WHICH = ("subscribe", "subscribe_pattern", "assign")
+_LIMITS = ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions")
+_OTHERS = ("starting_offsets", "starting_timestamp", "max_trigger_delay", "fail_on_data_loss", "include_headers")
 _OWN = {
-    "subscribe": "subscribe",
-    "subscribepattern": "subscribe_pattern",
-    "assign": "assign",
-    "startingoffsets": "starting_offsets",
-    "startingtimestamp": "starting_timestamp",
-    "endingoffsets": "",
-    "endingtimestamp": "",
-    "maxoffsetspertrigger": "max_offsets_per_trigger",
-    "minoffsetspertrigger": "min_offsets_per_trigger",
-    "maxtriggerdelay": "max_trigger_delay",
-    "minpartitions": "min_partitions",
-    "failondataloss": "fail_on_data_loss",
-    "includeheaders": "include_headers",
-    "kafka.bootstrap.servers": "bootstrap_servers",
+    **{name.replace("_", ""): name for name in (*_WHICH, *_LIMITS, *_OTHERS)},
+    **{"kafka.bootstrap.servers": "bootstrap_servers", "endingoffsets": "", "endingtimestamp": ""},
 }
 # Spark sets these itself and refuses them. Source: Kafka integration guide, "Kafka Specific Configurations".
 _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.interceptor.classes")
@@ -65,7 +57,7 @@ class KafkaOptions:
 
     def problems(self) -> Iterator[OptionError]:
         """Every fault of the options."""
-        named = [name for name in ("subscribe", "subscribe_pattern", "assign") if getattr(self, name) is not None]
+        named = [name for name in _WHICH if getattr(self, name) is not None]
         if len(named) != 1:
             what = f"{' and '.join(named)} are both given" if named else "no topic is named"
             yield OptionError(what=what, fix="give one of subscribe, subscribe_pattern and assign")
@@ -84,10 +76,7 @@ class KafkaOptions:
             yield OptionError(what=f"max_trigger_delay '{delay}' is not a length of time", fix="write for example 15m")
         yield from _values(self)
         yield from _offsets(self)
-        for name in ("max_offsets_per_trigger", "min_offsets_per_trigger", "min_partitions"):
-            value = getattr(self, name)
-            if isinstance(value, int) and value <= 0:
-                yield OptionError(what=f"{name} is {value}", fix=f"give {name} a number above 0")
+        yield from not_above_zero(self, *_LIMITS)
         for name in self.options:
             own = _OWN.get(name.lower())
             if own is not None:
@@ -95,13 +84,7 @@ class KafkaOptions:
                 yield OptionError(what=f"options holds '{name}', which Headrace sets itself", fix=fix)
             elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
                 yield OptionError(what=f"options holds '{name}', which Spark refuses", fix="leave it out")
-        if not self.fail_on_data_loss:
-            yield OptionError(
-                code="HR337",
-                what="fail_on_data_loss is false: messages that go before they are read are missed silently",
-                fix="leave it true, unless the result may miss rows",
-                severity="warning",
-            )
+        yield from silent_loss(self.fail_on_data_loss, "messages")
 
     @property
     def has_schema_file(self) -> bool:
@@ -126,30 +109,21 @@ class KafkaOptions:
 
     def stream_options(self) -> dict[str, str]:
         """The options of Spark's streaming self."""
-        found = {**self.reader_options(), **self._which()}
-        given = self.starting_offsets
-        found["startingOffsets"] = (
-            given if isinstance(given, str) else json.dumps({topic: dict(rest) for topic, rest in given.items()})
-        )
-        if self.starting_timestamp is not None:
-            found["startingTimestamp"] = str(self.starting_timestamp)
-        limit = self.max_offsets_per_trigger
-        if limit != "unlimited":
-            found["maxOffsetsPerTrigger"] = str(DEFAULT_MAX_OFFSETS if limit is None else limit)
-        if self.min_offsets_per_trigger is not None:
-            found["minOffsetsPerTrigger"] = str(self.min_offsets_per_trigger)
-        if self.max_trigger_delay is not None:
-            found["maxTriggerDelay"] = self.max_trigger_delay
-        if self.min_partitions is not None:
-            found["minPartitions"] = str(self.min_partitions)
-        return found
-
-    def _which(self) -> dict[str, str]:
-        if self.subscribe is not None:
-            return {"subscribe": ",".join(self.topics())}
-        if self.subscribe_pattern is not None:
-            return {"subscribePattern": self.subscribe_pattern}
-        return {"assign": json.dumps({topic: list(numbers) for topic, numbers in (self.assign or {}).items()})}
+        most, offsets = self.max_offsets_per_trigger, self.starting_offsets
+        if most is None:
+            most = DEFAULT_MAX_OFFSETS
+        given = {
+            "subscribe": None if self.subscribe is None else ",".join(self.topics()),
+            "subscribePattern": self.subscribe_pattern,
+            "assign": None if self.assign is None else json.dumps(self.assign, default=dict),
+            "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets, default=dict),
+            "startingTimestamp": self.starting_timestamp,
+            "maxOffsetsPerTrigger": None if most == "unlimited" else most,
+            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
+            "maxTriggerDelay": self.max_trigger_delay,
+            "minPartitions": self.min_partitions,
+        }
+        return self.reader_options() | {name: str(value) for name, value in given.items() if value is not None}
 
 
 def _values(source: KafkaOptions) -> Iterator[OptionError]:
@@ -207,10 +181,4 @@ def _offsets(source: KafkaOptions) -> Iterator[OptionError]:
         if topic not in source.topics():
             fix = nearest(topic, source.topics())
             yield OptionError(what=f"starting_offsets names '{topic}', which is not read", fix=fix)
-    if source.subscribe_pattern is not None:
-        try:
-            re.compile(source.subscribe_pattern)
-        except re.error as error:
-            yield OptionError(
-                what=f"subscribe_pattern is no pattern: {error}", fix="write a regular expression, as orders-.*"
-            )
+    yield from no_pattern("subscribe_pattern", source.subscribe_pattern, "orders-.*")
