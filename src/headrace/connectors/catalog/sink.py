@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,20 +16,16 @@ from headrace.connectors.not_asked import findings_of, partition_findings
 from headrace.connectors.spark_catalog import no_name, parts_of, quoted, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
-from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter, nullable
+from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter, nullable
 from headrace.contract import (
     CatalogSink,
-    Held,
     Identity,
-    KeptResult,
     OptionError,
     OutputMode,
     Session,
-    SinkAdoption,
     SinkContext,
     SinkFacts,
     SinkLocation,
-    SinkReset,
     Snapshot,
     canonical_table,
 )
@@ -86,7 +82,7 @@ class TableSink(CatalogSink):
             self._create(spark, frame.schema, directory, files.read_options)
         files.prepare(frame, context)
         # What toTable does for such a table once it is there, but for the start, which is the caller's.
-        return FilesWriter(files=self.files_in(spark, self.described(spark)), partition_by=self.partition_by)
+        return FilesWriter(files=self._files(spark), partition_by=self.partition_by)
 
     @property
     def location(self) -> SinkLocation:
@@ -124,16 +120,15 @@ class TableSink(CatalogSink):
             self._create(spark, frame.schema, directory, files.read_options)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        require_database(spark, self.table)
-        return self.files_in(spark, self.described(spark)).snapshot(spark, context, self.partition_by)
+        return self._files(spark).snapshot(spark, context, self.partition_by)
 
     @property
     def reset(self) -> CatalogReset:
-        return CatalogReset(sink=self, droppable=True)
+        return CatalogReset(sink=self, find=lambda session: self._files(session()), droppable=True)
 
     @property
-    def adoption(self) -> CatalogAdoption:
-        return CatalogAdoption(find=self._foreign, takes_over=True, tells_batches=True)
+    def adoption(self) -> FilesAdoption:
+        return FilesAdoption(find=self._foreign, takes_over=True, tells_batches=True)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> CommittedFiles:
         """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
@@ -149,6 +144,10 @@ class TableSink(CatalogSink):
         files = self.files_in(frame.sparkSession, found)
         files.require_written(context)
         return files
+
+    def _files(self, spark: SparkSession) -> CommittedFiles:
+        require_database(spark, self.table)
+        return self.files_in(spark, self.described(spark))
 
     def files_in(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""
@@ -233,40 +232,21 @@ class TableSink(CatalogSink):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CatalogReset(SinkReset):
+class CatalogReset(FilesReset):
     """The directory of a table renamed out of the way, and back; the catalog forgets the table meanwhile."""
 
     sink: TableSink
 
-    def kept(self, mode: OutputMode) -> KeptResult:
-        return aside.FILES_STAY
-
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        files, directory = self._found(session())
-        return aside.held(directory) if files.is_ours else ()
-
     def set_aside(self, context: SinkContext, session: Session) -> None:
-        spark = session()
-        files, directory = self._found(spark)
-        if files.is_ours:
-            aside.set_aside(directory, context)
-        self._forget(spark, directory)
+        directory = self.directory(session)
+        super().set_aside(context, session)
+        self._forget(session(), directory)
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
-        spark = session()
-        _, directory = self._found(spark)
+        directory = self.directory(session)
         if aside.aside(directory, context).exists():
-            self._forget(spark, directory)
+            self._forget(session(), directory)
             aside.bring_back(directory, context)
-
-    def discard(self, context: SinkContext, session: Session) -> None:
-        aside.discard(self._found(session())[1], context)
-
-    def _found(self, spark: SparkSession) -> tuple[CommittedFiles, Path]:
-        """The files, and their directory, which can be renamed. Raises SinkError."""
-        require_database(spark, self.sink.table)
-        files = self.sink.files_in(spark, self.sink.described(spark))
-        return files, aside.local_directory(files.path)
 
     def _forget(self, spark: SparkSession, directory: Path) -> None:
         """Let the catalog forget the table, which holds nothing now; the next start makes it, or enters it again.
@@ -275,23 +255,6 @@ class CatalogReset(SinkReset):
         """
         if directory == Path(self.sink.files_in(spark, None).path).absolute() and not aside.held(directory):
             spark.sql(f"DROP TABLE IF EXISTS {self.sink.table}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CatalogAdoption(SinkAdoption):
-    """A table that another program's stream has written; `find` gives its files, and raises where it does not fit."""
-
-    find: Callable[[DataFrame, SinkContext], CommittedFiles]
-
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        return aside.held(Path(self.find(frame, context).path))
-
-    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        last = self.find(frame, context).last_batch
-        return -1 if last is None else last
-
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        self.find(frame, context).prepare(frame, context)
 
 
 def _escaped(path: str) -> str:

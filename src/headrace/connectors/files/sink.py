@@ -12,22 +12,18 @@ from headrace.checkpoint.relocation import rewrite
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import FilesRewind, local_directory
-from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesWriter
+from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter
 from headrace.contract import (
-    Held,
     Identity,
-    KeptResult,
     OptionError,
     OutputMode,
     ProjectPath,
     Session,
     Sink,
-    SinkAdoption,
     SinkContext,
     SinkFacts,
     SinkLedger,
     SinkLocation,
-    SinkReset,
     SinkSwap,
     Snapshot,
     canonical_path,
@@ -114,7 +110,7 @@ class FileSink(Sink):
 
     @property
     def reset(self) -> FilesReset:
-        return FilesReset(files=self._files, droppable=True)
+        return FilesReset(find=lambda _: self._files, droppable=True)
 
     @property
     def rewind(self) -> FilesRewind:
@@ -122,13 +118,21 @@ class FileSink(Sink):
 
     @property
     def adoption(self) -> FilesAdoption:
-        return FilesAdoption(sink=self, files=self._files, takes_over=True, tells_batches=True)
+        return FilesAdoption(find=self._foreign, takes_over=True, tells_batches=True)
 
     @property
     def swap(self) -> FilesSwap | None:
         if not self._files.is_local or not Path(self.path).name:
             return None
         return FilesSwap(path=self.path, beside=replace(self, path=str(aside.beside(Path(self.path)))))
+
+    def _foreign(self, frame: DataFrame, context: SinkContext) -> CommittedFiles:
+        """The files that another program's stream has written. Raises SinkError where they do not fit."""
+        if found := list(self.check_result(frame, context)):
+            raise SinkError(found)
+        self._files.require_written(context)
+        aside.local_directory(self.path)
+        return self._files
 
     @property
     def _files(self) -> CommittedFiles:
@@ -143,50 +147,6 @@ class FilesLedger(SinkLedger):
 
     def last_batch(self, context: SinkContext) -> int | None:
         return self.files.last_batch
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilesReset(SinkReset):
-    """A directory renamed out of the way, and back."""
-
-    files: CommittedFiles
-
-    def kept(self, mode: OutputMode) -> KeptResult:
-        return aside.FILES_STAY
-
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        return aside.held(local_directory(self.files.path)) if self.files.is_ours else ()
-
-    def set_aside(self, context: SinkContext, session: Session) -> None:
-        if self.files.is_ours:
-            aside.set_aside(local_directory(self.files.path), context)
-
-    def bring_back(self, context: SinkContext, session: Session) -> None:
-        aside.bring_back(local_directory(self.files.path), context)
-
-    def discard(self, context: SinkContext, session: Session) -> None:
-        aside.discard(local_directory(self.files.path), context)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilesAdoption(SinkAdoption):
-    """A directory that another stream has written, with Spark's log of it."""
-
-    sink: FileSink
-    files: CommittedFiles
-
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        if found := list(self.sink.check_result(frame, context)):
-            raise SinkError(found)
-        self.files.require_written(context)
-        return aside.held(local_directory(self.files.path))
-
-    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        last = self.files.last_batch
-        return -1 if last is None else last
-
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        self.files.prepare(frame, context)
 
 
 @dataclass(frozen=True, kw_only=True)

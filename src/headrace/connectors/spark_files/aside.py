@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
-from headrace.contract import Held, KeptResult, OutputMode, Session, SinkContext, SinkRewind
+from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
 from headrace.errors import CheckpointError, NothingChanged
 from headrace.storage.durable import move, remove_tree, replace_file, swap
 
@@ -24,11 +24,6 @@ from headrace.storage.durable import move, remove_tree, replace_file, swap
 BESIDE = "__rebuild"
 _LOG = "_spark_metadata"
 _RECORD = "rewound.json"
-
-# Spark's log of a directory of files tells by their numbers which batches are in.
-FILES_STAY = KeptResult(
-    possible=False, why="Spark's log of its files would take the new batches for those that are written, and skip them"
-)
 
 
 def held(directory: Path) -> tuple[Held, ...]:

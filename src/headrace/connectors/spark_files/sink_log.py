@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
+from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
-from headrace.contract import OptionError, SinkContext, Snapshot, Writer
+from headrace.contract import (
+    Held,
+    KeptResult,
+    OptionError,
+    OutputMode,
+    Session,
+    SinkAdoption,
+    SinkContext,
+    SinkReset,
+    Snapshot,
+    Writer,
+)
 from headrace.errors import CheckpointError, SinkError
 from headrace.spark.jvm.hadoop_files import enter_empty
 from headrace.storage.durable import replace_file, sync
@@ -171,6 +183,51 @@ class FilesWriter(Writer):
         options = {**file_form.write_options(files.format, files.options, files.form), **self.options}
         writer = stream_writer.format(files.format).options(**options).option("path", files.path)
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesReset(SinkReset):
+    """The directory of the files that `find` gives renamed out of the way, and back."""
+
+    find: Callable[[Session], CommittedFiles]
+
+    def directory(self, session: Session) -> Path:
+        """Where they lie. Raises SinkError where it cannot be renamed."""
+        return aside.local_directory(self.find(session).path)
+
+    def kept(self, mode: OutputMode) -> KeptResult:
+        why = "Spark's log of its files would take the new batches for those that are written, and skip them"
+        return KeptResult(possible=False, why=why)
+
+    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        return aside.held(self.directory(session)) if self.find(session).is_ours else ()
+
+    def set_aside(self, context: SinkContext, session: Session) -> None:
+        if self.find(session).is_ours:
+            aside.set_aside(self.directory(session), context)
+
+    def bring_back(self, context: SinkContext, session: Session) -> None:
+        aside.bring_back(self.directory(session), context)
+
+    def discard(self, context: SinkContext, session: Session) -> None:
+        aside.discard(self.directory(session), context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesAdoption(SinkAdoption):
+    """Files that another program's stream has written; `find` gives them, and raises where they do not fit."""
+
+    find: Callable[[DataFrame, SinkContext], CommittedFiles]
+
+    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+        return aside.held(Path(self.find(frame, context).path))
+
+    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+        last = self.find(frame, context).last_batch
+        return -1 if last is None else last
+
+    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+        self.find(frame, context).prepare(frame, context)
 
 
 def nullable(schema: StructType) -> StructType:
