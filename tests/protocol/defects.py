@@ -810,17 +810,17 @@ def _topic_line_of_its_own(let: Let) -> None:
     """The ledger's line is in a transaction of its own, after that of the rows."""
     send = KafkaStore._send
 
-    def apart(self: KafkaStore, client: Any, records: Any, delivery: Any) -> None:
+    def apart(self: KafkaStore, client: Any, records: Any) -> None:
         if any(not key.endswith("/head") for key in records):
             client.commit_transaction(60.0)
             client.begin_transaction()
-        send(self, client, records, delivery)
+        send(self, client, records)
 
     let(KafkaStore, "_send", apart)
 
 
 def _topic_rename_leaves_no_mark(let: Let) -> None:
-    let(topic_ledger, "mark_of_rename", lambda context, former: (f"{topic_ledger.key_of(former)}/head", None))
+    let(topic_ledger, "mark_of_rename", lambda context, former: {f"{topic_ledger.key_of(former)}/head": None})
 
 
 def _change_looks_once(let: Let) -> None:

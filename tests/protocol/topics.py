@@ -125,8 +125,8 @@ class Broker:
         return [(topic, 0)] if topic in self.topics else []
 
     def require_ledger(self, target: TopicTarget) -> None:
-        self.step(f"make {target.ledger_topic}")
-        self.topics.setdefault(target.ledger_topic, [])
+        self.step(f"make {target.ledger_place}")
+        self.topics.setdefault(target.ledger_place, [])
 
     # ------------------------------------------------------------------------------------------------ transactions
 

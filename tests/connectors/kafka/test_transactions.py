@@ -228,7 +228,7 @@ def test_a_result_topic_that_was_deleted_and_made_again_is_refused_until_a_reset
     while life.topic in life.kafka.server.admin().list_topics(timeout=10).topics:
         time.sleep(0.05)
     life.kafka.server.create_topic(life.topic, partitions=2)
-    for look in (life.begin, lambda: topic_ledger.lines(sink(life.kafka, life.topic).target, life.context)):
+    for look in (life.begin, lambda: topic_ledger.lines(sink(life.kafka, life.topic), life.context)):
         with pytest.raises(CheckpointError, match=r"partition \d, ends at offset 0, and ended at \d when") as told:
             look()
         assert told.value.findings[0].code == "HR410"
@@ -288,7 +288,7 @@ def test_a_ledger_behind_an_open_transaction_of_another_query_is_read_to_its_end
     writer = life.begin()
     life.give(writer, 0, "a")
     place = f"{life.topic}.headrace"
-    settings = sink(life.kafka, life.topic).target.settings
+    settings = sink(life.kafka, life.topic).settings
     other = producer.connected(settings, "another query's")
     other.begin_transaction()
     other.produce(place, b"{}", "another/query/1/head", partition=0)

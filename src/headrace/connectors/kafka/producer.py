@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -175,16 +175,24 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicTarget:
-    """A topic and its ledger topic.
+    """The options of the Kafka sink; without a topic each row names its own."""
 
-    topic: None: each row names its own. settings: of Kafka's C client. options: of Spark's connector.
-    """
+    bootstrap_servers: str
+    topic: str | None = None
+    value: Literal["raw", "json"] = "json"
+    key: tuple[str, ...] = ()
+    async_progress: str | None = None
+    delivery_guarantee: Literal["at-least-once", "exactly-once"] = "at-least-once"
+    ledger_topic: str | None = None
+    retry_seconds: float = 60.0
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    servers: str
-    topic: str | None
-    ledger_topic: str
-    value: Literal["raw", "json"]
-    key: tuple[str, ...]
-    retry_seconds: float
-    settings: Mapping[str, Any]
-    options: Mapping[str, str]
+    @property
+    def ledger_place(self) -> str:
+        return self.ledger_topic or f"{self.topic}.headrace"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Those of Kafka's C client."""
+        return client_settings(self.bootstrap_servers, self.options, self.producer)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import producer, topic_ledger
@@ -45,7 +45,7 @@ _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaSink(Sink):
+class KafkaSink(TopicTarget, Sink):
     """A message for each row, into `topic` or that which the row's own column `topic` names.
 
     Source: Structured Streaming + Kafka integration guide, "Writing Data to Kafka". `value` says what the value is
@@ -70,24 +70,10 @@ class KafkaSink(Sink):
     place_options: ClassVar[tuple[str, ...]] = ("topic",)
     layout_options: ClassVar[tuple[str, ...]] = ("value",)
     tuning_options: ClassVar[tuple[str, ...]] = ("retry_seconds", "producer")
-    bootstrap_servers: str
-    topic: str | None = None
-    value: Literal["raw", "json"] = "json"
-    key: tuple[str, ...] = ()
-    async_progress: str | None = None
-    delivery_guarantee: Literal["at-least-once", "exactly-once"] = "at-least-once"
-    ledger_topic: str | None = None
-    retry_seconds: float = 60.0
-    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def exactly_once(self) -> bool:
         return self.delivery_guarantee == "exactly-once"
-
-    @property
-    def ledger_place(self) -> str:
-        return self.ledger_topic or f"{self.topic}.headrace"
 
     @property
     def facts(self) -> SinkFacts:
@@ -151,24 +137,10 @@ class KafkaSink(Sink):
         self._require_topic(frame)
         if not self.exactly_once:
             return KafkaWriter(self)
-        store = KafkaStore(self.target, context)
-        with topic_ledger.translate_errors(self.target, f"query '{context.query}' cannot begin to write"):
+        store = KafkaStore(self, context)
+        with topic_ledger.translate_errors(self, f"query '{context.query}' cannot begin to write"):
             store.enter(frame.schema.json())
         return KafkaBatches(store=store)
-
-    @property
-    def target(self) -> TopicTarget:
-        """Where its transactions write."""
-        return TopicTarget(
-            servers=self.bootstrap_servers,
-            topic=self.topic,
-            ledger_topic=self.ledger_place,
-            value=self.value,
-            key=tuple(self.key),
-            retry_seconds=self.retry_seconds,
-            settings=producer.client_settings(self.bootstrap_servers, self.options, self.producer),
-            options=self.options,
-        )
 
     @property
     def location(self) -> SinkLocation:
@@ -187,7 +159,7 @@ class KafkaSink(Sink):
             self._require_topic(frame)
             if self.exactly_once:
                 name = self.topic or ROW_TOPICS
-                yield from misfits(context, name, lambda: topic_ledger.lines(self.target, context), kind="topic")
+                yield from misfits(context, name, lambda: topic_ledger.lines(self, context), kind="topic")
         except SinkError as error:
             yield from findings_of(error)
 
@@ -198,18 +170,18 @@ class KafkaSink(Sink):
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The messages of the query's transactions, as a consumer of committed messages finds them."""
         if self.facts.readable_back:
-            return topic_ledger.read_back(self.target, spark, context)
+            return topic_ledger.read_back(self, spark, context)
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(code="HR402", what=what, fix=fix)
 
     @property
     def ledger(self) -> KafkaLedger | None:
-        return KafkaLedger(target=self.target) if self.exactly_once else None
+        return KafkaLedger(target=self) if self.exactly_once else None
 
     @property
     def rename(self) -> KafkaRename | None:
-        return KafkaRename(target=self.target) if self.exactly_once else None
+        return KafkaRename(target=self) if self.exactly_once else None
 
     @property
     def reset(self) -> SinkReset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -85,7 +85,7 @@ class TopicLedger:
         """The ledger once the batch of `line` is in, whose messages end at `ends`."""
         return replace(self, ledger=self.ledger.with_batch(line), ends={**self.ends, **ends})
 
-    def head(self, context: SinkContext) -> tuple[str, bytes]:
+    def head(self, context: SinkContext) -> dict[str, bytes]:
         """Key and value of the message that says whose the ledger is."""
         names = ("query", "generation", "application", "epoch", "result")
         facts = {
@@ -93,18 +93,16 @@ class TopicLedger:
             "life": self.life,
             "begins": _rows(self.begins),
         }
-        return f"{key_of(context)}/head", json.dumps(facts).encode()
+        return {f"{key_of(context)}/head": json.dumps(facts).encode()}
 
-    def lines(self, context: SinkContext) -> dict[str, bytes]:
-        """Key and value of each line's message."""
-        return dict(self.line(context, line) for line in self.ledger.lines)
-
-    def line(self, context: SinkContext, line: KeptLine) -> tuple[str, bytes]:
-        """Key and value of the message of one line, which replaces that of an older batch."""
-        if len(line.planned or "") > LONGEST:
-            line = replace(line, planned=None)
-        value = json.dumps({"line": line.as_dict(), "ends": _rows(self.ends)}).encode()
-        return f"{key_of(context)}/{line.batch % KEPT}", value
+    def lines(self, context: SinkContext, lines: Iterable[KeptLine]) -> dict[str, bytes]:
+        """Key and value of the message of each line, which replaces that of an older batch."""
+        found = {}
+        for line in lines:
+            kept = replace(line, planned=None) if len(line.planned or "") > LONGEST else line
+            value = json.dumps({"line": kept.as_dict(), "ends": _rows(self.ends)}).encode()
+            found[f"{key_of(context)}/{line.batch % KEPT}"] = value
+        return found
 
 
 def key_of(context: SinkContext) -> str:
@@ -124,9 +122,9 @@ def renames(records: Mapping[str, bytes], context: SinkContext) -> dict[str, str
     return {key: str(facts["renamed"]) for key, facts in heads.items() if "renamed" in facts}
 
 
-def mark_of_rename(context: SinkContext, former: SinkContext) -> tuple[str, bytes]:
+def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes]:
     """Key and value of the message that tells drivers under the former name who has their ledger."""
-    return f"{key_of(former)}/head", json.dumps({"renamed": context.query}).encode()
+    return {f"{key_of(former)}/head": json.dumps({"renamed": context.query}).encode()}
 
 
 def given_away(context: SinkContext, *names: str) -> Finding:
@@ -234,7 +232,7 @@ def require_ledger(target: TopicTarget) -> None:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-    settings, topic = target.settings, target.ledger_topic
+    settings, topic = target.settings, target.ledger_place
     admin = AdminClient(dict(settings))
     if not partitions(settings, topic):
         made = NewTopic(topic, num_partitions=1, replication_factor=-1, config=SETTINGS)
@@ -268,7 +266,7 @@ def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = producer.explained(error, target.servers, what)
+        known = producer.explained(error, target.bootstrap_servers, what)
         if known is error:
             raise
         raise known from None
@@ -276,8 +274,8 @@ def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
 
 def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
     """The ledger of the context's generation; None: it has none."""
-    with translate_errors(target, f"the ledger topic '{target.ledger_topic}' cannot be read"):
-        return TopicLedger.of(read(target.settings, target.ledger_topic), context)
+    with translate_errors(target, f"the ledger topic '{target.ledger_place}' cannot be read"):
+        return TopicLedger.of(read(target.settings, target.ledger_place), context)
 
 
 def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
@@ -328,7 +326,7 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
         raise SinkError(TextLedger.lacking(context, name, kind="topic"))
     _await_markers(target, found.ends)
     begins = {place: found.begins.get(place, 0) for place in found.ends}  # A partition that came later: its first.
-    with client(spark, target.servers, target.options, SinkError) as broker:
+    with client(spark, target.bootstrap_servers, target.options, SinkError) as broker:
         earliest = broker.earliest(found.ends)
     for place, first in begins.items():
         if earliest.get(place, 0) > first:
@@ -337,11 +335,11 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
             raise SinkError(code="HR402", what=what, fix=fix)
     if not found.ends:
         rows = spark.createDataFrame([], found.ledger.schema)
-        return Snapshot(rows=rows, batch=found.ledger.last, key=target.key)
+        return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key))
     reader = spark.read.format("kafka").options(**target.options)
     messages = reader.options(
         **{
-            "kafka.bootstrap.servers": target.servers,
+            "kafka.bootstrap.servers": target.bootstrap_servers,
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
             **span_options(begins, found.ends),
@@ -354,7 +352,7 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
         rows = rows.where(rows[BATCH] == found.ledger.last).drop(BATCH)
     else:
         rows = rows.drop(BATCH)
-    return Snapshot(rows=rows, batch=found.ledger.last, key=target.key if context.mode == "update" else ())
+    return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key) if context.mode == "update" else ())
 
 
 def _await_markers(target: TopicTarget, wanted: Ends) -> None:

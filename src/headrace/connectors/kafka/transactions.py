@@ -97,7 +97,9 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         try:
             producer = self._connect()
             found = self._read()
-            begins = {} if found is not None or self.target.topic is None else self._ends_of(self.target.topic)
+            topic, settings, begins = self.target.topic, self.target.settings, {}
+            if found is None and topic is not None:
+                begins = topic_ledger.ends(settings, topic_ledger.partitions(settings, topic))
             try:
                 begun = TopicLedger.begun(found, self.context, self.name, result, begins)
             except HeadraceError as error:
@@ -106,8 +108,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                     raise
                 raise exactly_once.Conflict from error
             producer.begin_transaction()
-            key, value = begun.head(self.context)
-            self._send(producer, {key: value}, _Delivery())
+            self._send(producer, begun.head(self.context))
             producer.commit_transaction(COMMIT_SECONDS)
         except Exception as error:
             self.disconnect()
@@ -116,9 +117,6 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             raise
         self.known, self.epoch = begun, begun.ledger.epoch
 
-    def _ends_of(self, topic: str) -> dict[tuple[str, int], int]:
-        return topic_ledger.ends(self.target.settings, topic_ledger.partitions(self.target.settings, topic))
-
     def _connect(self) -> Producer:
         if self._producer is None:
             self._producer = kafka.connected(self.target.settings, kafka.transactional_id(self.context))
@@ -126,7 +124,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def _read(self) -> TopicLedger | None:
         own = key_of(self.context)
-        records = topic_ledger.read(self.target.settings, self.target.ledger_topic, own=own)
+        records = topic_ledger.read(self.target.settings, self.target.ledger_place, own=own)
         return TopicLedger.of(records, self.context)
 
     # ------------------------------------------------------------------------------------------------- a batch
@@ -181,8 +179,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             if delivery.error is not None:
                 raise _raised(delivery.error)
             known = known.with_batch(admitted.line, delivery.ends)
-            key, value = known.line(self.context, admitted.line)
-            self._send(producer, {key: value}, _Delivery())
+            self._send(producer, known.lines(self.context, [admitted.line]))
             self.context.on_boundary("inside-transaction", batch)
         except Exception:
             self._abort(producer)
@@ -226,9 +223,10 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                     raise _timed_out("the broker takes no messages") from None
                 producer.poll(0.1)
 
-    def _send(self, producer: Producer, records: Mapping[str, bytes | None], delivery: _Delivery) -> None:
+    def _send(self, producer: Producer, records: Mapping[str, bytes | None]) -> None:
+        delivery = _Delivery()
         for key, value in records.items():
-            self._give(producer, self.target.ledger_topic, value, key, partition=0, on_delivery=delivery)
+            self._give(producer, self.target.ledger_place, value, key, partition=0, on_delivery=delivery)
         if producer.flush(COMMIT_SECONDS):
             raise _timed_out("the ledger's line was not taken")
         if delivery.error is not None:
@@ -259,7 +257,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         what = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
-        return kafka.explained(error, self.target.servers, what)
+        return kafka.explained(error, self.target.bootstrap_servers, what)
 
     # ------------------------------------------------------------------------------------------------- renaming
 
@@ -270,7 +268,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         """
         before = replace(self.context, query=former)
         old = kafka.connected(self.target.settings, kafka.transactional_id(before))
-        records = topic_ledger.read(self.target.settings, self.target.ledger_topic)
+        records = topic_ledger.read(self.target.settings, self.target.ledger_place)
         if marks := topic_ledger.renames(records, before):
             if set(marks.values()) == {self.context.query}:
                 return
@@ -279,13 +277,12 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         if found is None:
             return
         moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
-        key, value = moved.head(self.context)
         # A query that gets its old name back is not away any more.
         gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.renames(records, self.context))
         gone |= dict.fromkeys(topic_ledger.keys_of(before))
-        mark = dict([topic_ledger.mark_of_rename(self.context, before)])
+        ours = moved.head(self.context) | moved.lines(self.context, moved.ledger.lines)
         old.begin_transaction()
-        self._send(old, {**gone, key: value, **moved.lines(self.context), **mark}, _Delivery())
+        self._send(old, gone | ours | topic_ledger.mark_of_rename(self.context, before))
         old.commit_transaction(COMMIT_SECONDS)
 
 
