@@ -56,7 +56,7 @@ class Renames:
     table: str
     context: SinkContext
     exists: Callable[[str], bool]
-    rename: Callable[[str, str], None]
+    rename: Callable[[str, str], object]
 
     def swap_in(self) -> None:
         """Set the table aside, and give the one beside its name."""

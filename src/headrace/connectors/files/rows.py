@@ -24,7 +24,6 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 # What the message of a refused row says, and whether a row has the fault.
 Fault: TypeAlias = tuple[Column, Column]
-Test: TypeAlias = Callable[[Column], Column]
 
 # What spark/failures.py knows the message of a refused row by; what follows is the column and the file.
 MISSING = "HEADRACE_MISSING_VALUE"
@@ -45,91 +44,80 @@ _lock = threading.Lock()
 _known: dict[Hashable, tuple[SparkContext, tuple[Column, ...]]] = {}
 
 
-def faults(
+def unfit(
     kinds: Sequence[tuple[str, str]], format_: str, required: Sequence[str], options: Mapping[str, str]
-) -> dict[str, list[Fault]]:
-    """The faults that each column of `kinds`, names and types, may have.
+) -> Iterator[tuple[str, Fault]]:
+    """The faults that each column of `kinds`, names and types, may have, each with the column's name.
 
     Spark's readers make every column nullable, and its csv reader replaces what does not decode. Whoever names an
     encoding takes that upon himself.
     """
-    found: dict[str, list[Fault]] = {}
     names = {name.lower(): name for name, _ in kinds}
-    for name in required:
-        if name.lower() in names:
-            own = names[name.lower()]
-            found.setdefault(own, []).append((_said(MISSING, own), F.col(f"`{own}`").isNull()))
+    for own in (names[name.lower()] for name in required if name.lower() in names):
+        yield own, (_said(MISSING, own), F.col(f"`{own}`").isNull())
     if {"encoding", "charset"} & {option.lower() for option in options}:
-        return found
+        return
     for name, kind in kinds:
         if kind == "string" and format_ == "csv":
-            found.setdefault(name, []).append((_said(ENCODING, name), F.col(f"`{name}`").contains(_REPLACEMENT)))
+            yield name, (_said(ENCODING, name), F.col(f"`{name}`").contains(_REPLACEMENT))
         elif kind == "string" and format_ == "text":
-            found.setdefault(name, []).append((_said(ENCODING, name), ~F.is_valid_utf8(F.col(f"`{name}`"))))
-    return found
+            yield name, (_said(ENCODING, name), ~F.is_valid_utf8(F.col(f"`{name}`")))
 
 
 def _said(mark: str, name: str) -> Column:
     return F.concat(F.lit(f"{mark} `{name}` "), F.col("_metadata.file_path"))
 
 
-def refuse(columns: Mapping[str, Column], faults: Mapping[str, Sequence[Fault]]) -> list[Column]:
+def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -> list[Column]:
     """The columns, each failing at the first value with a fault and naming its file, if the query reads it."""
     checked = []
     for name, column in columns.items():
-        for said, bad in faults.get(name, ()):
+        for said, bad in (fault for faulty, fault in faults if faulty == name):
             column = F.when(bad, F.raise_error(said)).otherwise(column)
         checked.append(column.alias(name))
     return checked
 
 
-def any_of(faults: Mapping[str, Sequence[Fault]]) -> Column:
+def any_of(faults: Sequence[tuple[str, Fault]]) -> Column:
     """Whether a row has any of the faults; a question that NULL does not answer is no fault, and the row stays."""
-    return reduce(or_, [F.coalesce(bad, F.lit(False)) for each in faults.values() for _, bad in each], F.lit(False))
+    return reduce(or_, [F.coalesce(bad, F.lit(False)) for _, (_, bad) in faults], F.lit(False))
 
 
-def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Iterator[tuple[str, Column, Column]]:
-    """Of each column that Spark's reader may have changed: its name, what is said of it, and whether a row has it."""
+def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
+    """The fault of each column that Spark's reader may have changed, with the column's name."""
     given = {name.lower() for name in options}
     for each in schema:
         column = F.col(f"`{each.name}`")
         if format_ == "csv" and isinstance(each.dataType, StringType) and given.isdisjoint(_QUOTES_MEANT):
-            yield each.name, _said_with(QUOTES, each.name, column), _doubled(column)
-        if given.isdisjoint(_INFINITY_MEANT[format_]) and _holds(each.dataType, (DoubleType, FloatType)):
-            test = _anywhere(column, each.dataType, (DoubleType, FloatType), _infinite)
-            yield each.name, _said_with(INFINITE, each.name, F.lit(each.dataType.simpleString())), test
+            # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
+            doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
+            yield each.name, (_said_with(QUOTES, each.name, column), doubled)
+        if given.isdisjoint(_INFINITY_MEANT[format_]) and _holds_numbers(each.dataType):
+            said = _said_with(INFINITE, each.name, F.lit(each.dataType.simpleString()))
+            yield each.name, (said, _is_infinite(column, each.dataType))
 
 
-def _doubled(text: Column) -> Column:
-    """Whether a text was in quotes and had a doubled quote there, as far as the text that Spark made of it tells."""
-    return text.startswith('"') & (text.substr(2, 2_000_000_000).contains('""') | (text == '""'))
-
-
-def _infinite(number: Column) -> Column:
-    return F.abs(number) == F.lit(float("inf"))
-
-
-def _holds(kind: DataType, wanted: tuple[type[DataType], ...]) -> bool:
+def _holds_numbers(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return any(_holds(each.dataType, wanted) for each in kind)
+        return any(_holds_numbers(each.dataType) for each in kind)
     if isinstance(kind, ArrayType):
-        return _holds(kind.elementType, wanted)
-    return _holds(kind.valueType, wanted) if isinstance(kind, MapType) else isinstance(kind, wanted)
+        return _holds_numbers(kind.elementType)
+    return _holds_numbers(kind.valueType) if isinstance(kind, MapType) else isinstance(kind, DoubleType | FloatType)
 
 
-def _anywhere(column: Column, kind: DataType, wanted: tuple[type[DataType], ...], test: Test) -> Column:
-    """Whether a value of a wanted type in the column, or in a part of it, passes the test; NULL never does."""
+def _is_infinite(column: Column, kind: DataType) -> Column:
+    """Whether a number in the column, or in a part of it, is infinite; NULL never is."""
     found = F.lit(False)
     if isinstance(kind, StructType):
         for each in kind:
-            if _holds(each.dataType, wanted):
-                found = found | _anywhere(column.getField(each.name), each.dataType, wanted, test)
+            if _holds_numbers(each.dataType):
+                found = found | _is_infinite(column.getField(each.name), each.dataType)
     elif isinstance(kind, ArrayType):
-        found = F.exists(column, lambda part: _anywhere(part, kind.elementType, wanted, test))
+        found = F.exists(column, lambda part: _is_infinite(part, kind.elementType))
     elif isinstance(kind, MapType):
-        found = F.exists(F.map_values(column), lambda part: _anywhere(part, kind.valueType, wanted, test))
+        found = F.exists(F.map_values(column), lambda part: _is_infinite(part, kind.valueType))
     else:
-        found = test(column)
+        found = F.abs(column) == F.lit(float("inf"))
     return F.coalesce(found, F.lit(False))
 
 

@@ -328,8 +328,8 @@ class Files(FilesOptions, Source):
 
     def _faults(
         self, frame: DataFrame, schema: StructType | None, besides: Container[str] = ()
-    ) -> dict[str, list[Fault]]:
-        """What may be wrong with a row, by its columns; of those in `besides` the conversion is not judged."""
+    ) -> list[tuple[str, Fault]]:
+        """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
 
@@ -338,17 +338,15 @@ class Files(FilesOptions, Source):
         required = [] if self.schema is None else self._required(cast(StructType, StructType.fromDDL(self.schema)))
         fields, exact = [each for each in schema or () if each.name != CORRUPT_RECORD], self._exact(_zone(frame))
         kinds = [(each.name, each.dataType.simpleString()) for each in fields] if fields else frame.dtypes
-        found = file_rows.faults(kinds, self.format, required, self.options)
+        found = list(file_rows.unfit(kinds, self.format, required, self.options))
         if exact is None:
             return found
         for each in fields:
             if exact.judges(each.dataType) and each.name not in besides:
                 text = F.col(f"`{each.name}`")
-                fault = (exact.described(each.name, text, each.dataType), exact.is_bad(text, each.dataType))
-                found.setdefault(each.name, []).append(fault)
-        for name, said, bad in file_rows.changed(StructType(fields), self.format, self.options):
-            found.setdefault(name, []).append((said, bad))
-        return found
+                said, bad = exact.described(each.name, text, each.dataType), exact.is_bad(text, each.dataType)
+                found.append((each.name, (said, bad)))
+        return [*found, *file_rows.changed(StructType(fields), self.format, self.options)]
 
     def _is_bad(self, frame: DataFrame, schema: StructType | None) -> Column:
         from pyspark.sql import functions as F

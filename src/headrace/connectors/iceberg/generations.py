@@ -44,7 +44,7 @@ class IcebergReset(SinkReset):
         with self.place.translate_errors():
             own = own_table(self.place, context)
             current = None if own is None else own[0].current_snapshot()
-            return () if current is None else (Held(count=rows_of(current), what=f"rows of {self.place}"),)
+            return () if current is None else (Held(count=rows_of(current) or 0, what=f"rows of {self.place}"),)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         with self.place.translate_errors():
@@ -72,9 +72,8 @@ class IcebergReset(SinkReset):
                 return
             newer = place.find()
             if newer is not None:
-                ledger, current = TableLedger.of_table(newer), newer.current_snapshot()
-                rows = current is not None and (current.summary is None or current.summary["total-records"] != "0")
-                if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows:
+                ledger, rows = TableLedger.of_table(newer), rows_of(newer.current_snapshot())
+                if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows != 0:
                     what = f"{place} has rows again, so that the former ones cannot be brought back"
                     fix = "look whose they are; drop the table if nobody needs it, and give the command again"
                     raise NothingChanged(code="HR583", what=what, fix=fix)
@@ -111,11 +110,8 @@ class IcebergSwap(SinkSwap):
 
     def _renames(self, context: SinkContext) -> lake.Renames:
         catalog = self.place.connect()
-
-        def rename(old: str, new: str) -> None:
-            catalog.rename_table(old, new)
-
-        return lake.Renames(table=self.place.table, context=context, exists=catalog.table_exists, rename=rename)
+        exists, rename = catalog.table_exists, catalog.rename_table
+        return lake.Renames(table=self.place.table, context=context, exists=exists, rename=rename)
 
 
 def _former(generation: int) -> str:
@@ -167,10 +163,7 @@ class IcebergRename(SinkRename):
                 what = f"{old} cannot be renamed to '{place.table}', which is there as well"
                 fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
                 raise NothingChanged(code="HR549", what=what, fix=fix)
-            catalog, namespace = place.connect(), place.table.rpartition(".")[0]
-            if not catalog.namespace_exists(namespace):
-                catalog.create_namespace(namespace)
-            catalog.rename_table(former, place.table)
+            place.with_namespace().rename_table(former, place.table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +177,8 @@ class IcebergAdoption(SinkAdoption):
         with self.place.translate_errors():
             table = self.find(frame, context)
             self._require_free(table, context)
-            current = table.current_snapshot()
-            told = None if current is None or current.summary is None else current.summary["total-records"]
-            count = 0 if current is None else int(told) if told is not None else table.scan().count()
+            told = rows_of(table.current_snapshot())
+            count = table.scan().count() if told is None else told
             return (Held(count=count, what=f"rows of {self.place}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
@@ -261,7 +253,7 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
         return lake.Reached(earliest=passed, why=f"its snapshot of batch {batch} has expired")
 
     def count(self, known: Own, version: Any) -> int:
-        return rows_of(version or known[0].current_snapshot())
+        return rows_of(version or known[0].current_snapshot()) or 0
 
     def restore(self, known: Own, version: Any, context: SinkContext, batch: int) -> None:
         table, ledger = known

@@ -164,7 +164,7 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
     """Raise SinkError where rows of somebody else would be mixed with the result, or replaced by it."""
     ledger = TableLedger.of_table(table)
     if ledger is None:
-        if _is_empty(table):
+        if rows_of(table.current_snapshot()) == 0:
             return
         what = f"{name} already holds rows that no query wrote"
     elif ledger.query != context.query:
@@ -178,13 +178,9 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
     raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
 
 
-def _is_empty(table: Table) -> bool:
-    """Whether the table has no rows, by its newest snapshot; one that does not tell is taken to have some."""
-    snapshot = table.current_snapshot()
+def rows_of(snapshot: Any) -> int | None:
+    """How many rows a snapshot of a table has, one that is not there none; None: it does not tell."""
     if snapshot is None:
-        return True
-    return snapshot.summary is not None and int(snapshot.summary["total-records"] or "1") == 0
-
-
-def rows_of(snapshot: Any) -> int:
-    return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+        return 0
+    told = None if snapshot.summary is None else snapshot.summary["total-records"]
+    return int(told) if told else None

@@ -216,10 +216,7 @@ class IcebergSink(Sink):
         return () if ledger is None else ledger.lines
 
     def _create(self, schema: StructType) -> Table:
-        catalog = self._place.connect()
-        namespace = self.table.rpartition(".")[0]
-        if not catalog.namespace_exists(namespace):
-            catalog.create_namespace(namespace)
+        catalog = self._place.with_namespace()
         with catalog.create_table_transaction(self.table, schema=iceberg_columns.arrow_schema(schema)) as making:
             if self.partition_by:
                 with making.update_spec() as spec:

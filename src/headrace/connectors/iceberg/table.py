@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from headrace.connectors.iceberg.files import column_types
 from headrace.contract import Identity, OptionError, canonical_address
-from headrace.errors import Finding, HeadraceError, PlatformError, SourceError, first_line
+from headrace.errors import HeadraceError, PlatformError, SourceError, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,6 +131,13 @@ class TableRef:
             warnings.simplefilter("ignore")  # They repeat addresses with their passwords.
             return load_catalog(properties.pop("name", DEFAULT_CATALOG), **properties)
 
+    def with_namespace(self) -> Catalog:
+        """The catalog, in which the table's namespace is made if it is not there."""
+        catalog, namespace = self.connect(), self.table.rpartition(".")[0]
+        if not catalog.namespace_exists(namespace):
+            catalog.create_namespace(namespace)
+        return catalog
+
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
         """Tell every fault of pyiceberg's in a sentence of ours, without the catalog's secrets."""
@@ -149,15 +156,14 @@ class TableRef:
             return PlatformError(code=problem.code, what=problem.what, fix=problem.fix)
         if "libhdfs" in said or "libjvm" in said:
             problem = _by_libhdfs(str(self))
-            return self.error(Finding(code=problem.code, what=problem.what, fix=problem.fix))
+            return self.error(code=problem.code, what=problem.what, fix=problem.fix)
         what = f"{self} cannot be used: {type(error).__name__}: {said}"
         fix = "start the catalog, or correct its properties; then start again"
-        return self.error(Finding(code="HR331" if self.error is SourceError else "HR405", what=what, fix=fix))
+        return self.error(code="HR331" if self.error is SourceError else "HR405", what=what, fix=fix)
 
     def _not_there(self) -> HeadraceError:
-        fix = "create it, or correct its name or the catalog"
-        code = "HR332" if self.error is SourceError else "HR405"
-        return self.error(Finding(code=code, what=f"{self} is not there", fix=fix))
+        code, fix = "HR332" if self.error is SourceError else "HR405", "create it, or correct its name or the catalog"
+        return self.error(code=code, what=f"{self} is not there", fix=fix)
 
     def masked(self, text: str) -> str:
         """`text` without the values of the catalog's properties that are secret."""
@@ -275,15 +281,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _known(kind: DataType) -> bool:
     from pyspark.sql import types
 
+    inside: list[DataType] = []
     if isinstance(kind, types.ArrayType):
-        return _nested(kind.elementType)
-    if isinstance(kind, types.MapType):
-        return _nested(kind.keyType) and _nested(kind.valueType)
-    if isinstance(kind, types.StructType):
-        return all(_nested(part.dataType) for part in kind.fields)
-    return kind.typeName() in _KINDS
-
-
-def _nested(kind: DataType) -> bool:
-    """Inside of arrays, maps and structs a column is not widened."""
-    return _known(kind) and kind.simpleString() not in ("tinyint", "smallint")
+        inside = [kind.elementType]
+    elif isinstance(kind, types.MapType):
+        inside = [kind.keyType, kind.valueType]
+    elif isinstance(kind, types.StructType):
+        inside = [part.dataType for part in kind.fields]
+    elif kind.typeName() not in _KINDS:
+        return False
+    # Inside of arrays, maps and structs a column is not widened.
+    return all(_known(part) and part.simpleString() not in ("tinyint", "smallint") for part in inside)

@@ -90,17 +90,14 @@ class Client:
     def require_topics(self, wanted: Iterable[str]) -> None:
         """Raise `error` for topics that there are not, or when no broker answers."""
         there = self.topics()
-        if missing := [name for name in wanted if name not in there]:
-            raise self.error(
-                [
-                    Finding(
-                        code="HR332",
-                        what=f"there is no topic '{name}' at {self.servers}",
-                        fix=f"create it, or correct its name ({nearest(name, there)})" if there else "create it",
-                    )
-                    for name in missing
-                ]
-            )
+        missing = []
+        for name in wanted:
+            if name not in there:
+                what = f"there is no topic '{name}' at {self.servers}"
+                fix = f"create it, or correct its name ({nearest(name, there)})" if there else "create it"
+                missing.append(Finding(code="HR332", what=what, fix=fix))
+        if missing:
+            raise self.error(missing)
 
     def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         """The partitions that `topics` have, each as (topic, partition)."""
@@ -134,14 +131,9 @@ class Client:
             # Its own time-outs need its thread, which may have died.
             return future.get(2 * ANSWER_MS, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
         except Exception as error:
-            reason = _innermost(error)
-            raise self.error(
-                Finding(
-                    code="HR331",
-                    what=f"the broker at {self.servers} does not answer: {reason or 'no reason was given'}",
-                    fix="start it, or correct bootstrap_servers and the kafka.* options; then start again",
-                )
-            ) from None
+            what = f"the broker at {self.servers} does not answer: {_innermost(error) or 'no reason was given'}"
+            fix = "start it, or correct bootstrap_servers and the kafka.* options; then start again"
+            raise self.error(code="HR331", what=what, fix=fix) from None
 
 
 @contextmanager
@@ -160,10 +152,8 @@ def client(
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
-        reason = _innermost(cause)
-        what = f"no client for the broker at {servers} can be made: {reason}"
-        fix = "correct bootstrap_servers and the kafka.* options"
-        raise error(Finding(code="HR331", what=what, fix=fix)) from None
+        what = f"no client for the broker at {servers} can be made: {_innermost(cause)}"
+        raise error(code="HR331", what=what, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
         yield Client(admin, jvm, servers, error)
     finally:

@@ -77,14 +77,10 @@ def _at(value: str, schema: str | None, names: Sequence[str]) -> Column:
     """The place of a message whose value does not decode, else NULL. One without a value has nothing to decode."""
     bad = F.lit(False)
     if value == "json":
-        bad = _bad_json()
+        bad = F.col(_VALUE).isNull() | F.col(f"{_VALUE}.{CORRUPT}").isNotNull()
     elif value == "avro":
         bad = _bad_avro(schema or "", names)
     return F.when(F.col("value").isNotNull() & bad, place())
-
-
-def _bad_json() -> Column:
-    return F.col(_VALUE).isNull() | F.col(f"{_VALUE}.{CORRUPT}").isNotNull()
 
 
 def _bad_avro(schema: str, names: Sequence[str]) -> Column:
