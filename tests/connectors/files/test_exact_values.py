@@ -171,7 +171,6 @@ def test_rounding_is_there_for_those_who_ask_for_it(spark: SparkSession, tmp_pat
     source = Files(path=str(tmp_path / "input"), format="json", schema="v DECIMAL(10,2), t TIMESTAMP", inexact="round")
     rows = drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0][0]
     assert rows[0][0] == Decimal("1.24")
-    assert [told.code for told in Files(path="/in", format="text", inexact="cut").problems()] == ["HR113"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("more", ["1,2,3", "1", ",,"])

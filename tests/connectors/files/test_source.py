@@ -441,7 +441,6 @@ def test_hundreds_of_files_over_compacted_logs_are_read_by_batch(spark: SparkSes
 
 
 PROBLEMS = {
-    "format": ({"format": "jsno", "schema": "a INT"}, ["HR113"]),
     "both-limits": ({"format": "text", "max_files_per_trigger": 1, "max_bytes_per_trigger": 1}, ["HR113"]),
     "no-size": ({"format": "text", "max_bytes_per_trigger": "much"}, ["HR113"]),
     "no-age": ({"format": "text", "max_file_age": "long"}, ["HR113"]),
@@ -450,7 +449,7 @@ PROBLEMS = {
     "place-without-archive": ({"format": "text", "source_archive_dir": "/archive"}, ["HR113"]),
     "our-option": ({"format": "text", "options": {"MODE": "x", "lineSep": "\n"}}, ["HR113"]),
     "all-at-once": (
-        {"format": "csv", "max_files_per_trigger": 0, "on_bad_row": "ignore", "clean_source": "burn"},
+        {"format": "csv", "max_files_per_trigger": 0, "max_file_age": "long", "clean_source": "archive"},
         ["HR113", "HR113", "HR113", "HR113"],
     ),
 }

@@ -61,8 +61,7 @@ class TableSink(CatalogSink):
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from no_name(self.table)
-        yield from file_form.no_such_format(self.format, "table sink")
-        yield from file_form.only_append(mode, "table sink")
+        yield from super().problems(mode)
 
     def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
         """Make the table, or compare it with the result, and see that its rows are of this query."""

@@ -12,13 +12,13 @@ from headrace.connectors.option_faults import not_above_zero
 from headrace.connectors.spark_catalog import no_name
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.connectors.spark_files.formats import FORMATS
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix, canonical_table
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FORMATS = ("text", "csv", "json", "parquet", "orc")
 ANOTHER_KIND = "another kind"
 _OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchivedir"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
-from headrace.connectors.spark_files.formats import FORMATS, no_such_format, unknown_options
+from headrace.connectors.spark_files.formats import unknown_options
 from headrace.contract import OptionError, ProjectPath
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
@@ -86,8 +86,7 @@ def _wrong(what: str, fix: str) -> OptionError:
 
 
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
-    yield from no_such_format(source.format, "file source")
-    if source.format in FORMATS and source.schema is None and not source.infer_schema and source.format != "text":
+    if source.schema is None and not source.infer_schema and source.format != "text":
         yield OptionError(
             what=f"a {source.format} file source needs a schema",
             fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
@@ -103,13 +102,9 @@ def _schema(source: FilesOptions) -> Iterator[OptionError]:
 
 
 def _bad_rows(source: FilesOptions) -> Iterator[OptionError]:
-    if source.on_bad_row not in ("fail", "quarantine"):
-        yield _wrong(f"on_bad_row is '{source.on_bad_row}'", "choose fail or quarantine")
-    elif source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
+    if source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
         what = f"on_bad_row: quarantine looks at rows, and a {source.format} file is good or bad as a whole"
         yield _wrong(what, "choose on_bad_row: fail, or csv or json files")
-    if source.inexact not in ("bad-row", "round"):
-        yield _wrong(f"inexact is '{source.inexact}'", "choose bad-row or round")
 
 
 def _limits(source: FilesOptions) -> Iterator[OptionError]:
@@ -134,8 +129,6 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
 
 def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
     archive = source.source_archive_dir
-    if source.clean_source not in ("off", "archive", "delete"):
-        yield _wrong(f"clean_source is '{source.clean_source}'", "choose off, archive or delete")
     if source.clean_source != "archive":
         if archive is not None:
             yield OptionError(

@@ -65,7 +65,6 @@ class FileSink(Sink):
         )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from file_form.no_such_format(self.format, "file sink")
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
             yield OptionError(what=what, fix="name a directory that is the sink's alone")
@@ -75,7 +74,7 @@ class FileSink(Sink):
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem
-        yield from file_form.only_append(mode, "file sink")
+        yield from super().problems(mode)
 
     def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""

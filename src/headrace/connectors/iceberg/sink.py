@@ -25,8 +25,6 @@ from headrace.connectors.iceberg.table import (
     NAME,
     PartitionField,
     TableRef,
-    missing_dependency,
-    unreachable_warehouse,
 )
 from headrace.connectors.not_asked import findings_of, missing_columns
 from headrace.contract import (
@@ -72,11 +70,7 @@ class IcebergSink(Sink):
     renamed_from: str = ""
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from missing_dependency()
-        yield from unreachable_warehouse(self.catalog)
-        if NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(what=what, fix="write namespace.table")
+        yield from self._place.problems()
         if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
             yield OptionError(what=what, fix="give renamed_from: the namespace.table that it was before")
@@ -85,12 +79,7 @@ class IcebergSink(Sink):
                 what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
                 fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
                 yield OptionError(what=what, fix=fix)
-        if mode not in self.facts.modes:
-            yield OptionError(
-                code="HR403",
-                what=f"the Iceberg sink does not take {mode} mode: it adds rows or replaces all of them",
-                fix="use mode complete, or append with a watermark if the query aggregates, or a database sink",
-            )
+        yield from super().problems(mode)
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""

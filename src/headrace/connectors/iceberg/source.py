@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
-from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, TableRef, missing_dependency, unreachable_warehouse
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, TableRef
 from headrace.connectors.option_faults import not_above_zero
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
@@ -64,11 +64,7 @@ class Iceberg(Source):
         return SourceFacts(replayable=True, rate_limited=self.max_files_per_trigger is not None)
 
     def problems(self) -> Iterator[OptionError]:
-        yield from missing_dependency()
-        yield from unreachable_warehouse(self.catalog)
-        if NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(what=what, fix="write namespace.table")
+        yield from self._place.problems()
         yield from not_above_zero(self, "max_files_per_trigger")
         starts = ("starting", "starting_snapshot", "starting_timestamp")
         given = [name for name in starts if getattr(self, name) != getattr(Iceberg, name)]

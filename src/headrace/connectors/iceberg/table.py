@@ -55,25 +55,12 @@ _WIDER = {
 }
 
 
-def missing_dependency() -> Iterator[OptionError]:
-    """What has to be installed before anything can be asked of a catalog."""
-    if find_spec("pyiceberg") is None:
-        yield _lacking("no module named 'pyiceberg'")
-
-
 def _lacking(said: str) -> OptionError:
     return OptionError(
         code="HR011",
         what=f"Iceberg tables need a package that is not installed: {said}",
         fix="pip install 'headrace[iceberg]', and pyiceberg's own extra for a catalog other than SQL and REST",
     )
-
-
-def unreachable_warehouse(catalog: str | Mapping[str, str]) -> Iterator[OptionError]:
-    """A warehouse that pyiceberg reaches by a library which no Python package brings."""
-    warehouse = "" if isinstance(catalog, str) else str(catalog.get("warehouse", ""))
-    if warehouse.lower().startswith(_BY_LIBHDFS):
-        yield _by_libhdfs(f"the warehouse {warehouse}")
 
 
 def _by_libhdfs(what: str) -> OptionError:
@@ -94,6 +81,17 @@ class TableRef:
     table: str
     catalog: str | Mapping[str, str] = field(repr=False)
     error: type[HeadraceError]
+
+    def problems(self) -> Iterator[OptionError]:
+        """What is wrong with the name, what is not installed, and a warehouse that no Python package can reach."""
+        if find_spec("pyiceberg") is None:
+            yield _lacking("no module named 'pyiceberg'")
+        warehouse = "" if isinstance(self.catalog, str) else str(self.catalog.get("warehouse", ""))
+        if warehouse.lower().startswith(_BY_LIBHDFS):
+            yield _by_libhdfs(f"the warehouse {warehouse}")
+        if NAME.fullmatch(self.table) is None:
+            what = f"'{self.table}' is no name of an Iceberg table"
+            yield OptionError(what=what, fix="write namespace.table")
 
     def open(self) -> Table:
         """The table as it is now. Raises `error`, or PlatformError where a package is not installed."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.connectors.not_asked import partition_findings, twice
-from headrace.contract import OptionError, OutputMode, SinkContext
+from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, nearest
 from headrace.spark.jvm.hadoop_files import takes_column
 from headrace.spark.jvm.settings import JSON_TIMES
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-FORMATS = ("text", "csv", "json", "parquet", "orc")
 # The form of a directory, kept beside its schema: as readers of a table that was there expect it, or so that every
 # value comes back.
 PLAIN, EXACT = 1, 2
@@ -54,23 +53,6 @@ KNOWN_OPTIONS: Mapping[str, str] = {
 }
 # The days that Pope Gregory left out; ORC counts days by the calendar of before and after.
 _FIRST_LEFT_OUT, _AFTER_LEFT_OUT = "1582-10-05", "1582-10-15"
-
-
-def no_such_format(format_: str, connector: str) -> Iterator[OptionError]:
-    """That a connector has no such format."""
-    if format_ not in FORMATS:
-        what = f"'{format_}' is no format of the {connector}"
-        yield OptionError(what=what, fix=nearest(format_, FORMATS))
-
-
-def only_append(mode: OutputMode, sink: str) -> Iterator[OptionError]:
-    """That a sink of files does not take a mode that changes rows."""
-    if mode != "append":
-        yield OptionError(
-            code="HR403",
-            what=f"the {sink} does not take {mode} mode: a file that is written cannot be changed",
-            fix="use mode append, with a watermark if the query aggregates, or a database sink",
-        )
 
 
 def unknown_options(format_: str, options: Iterable[str]) -> Iterator[OptionError]:
