@@ -38,29 +38,19 @@ class FileColumns:
     jvm: Any
     known: dict[str, StructType] = field(default_factory=dict)
 
-    # Found once, since each part of a class's name is a question to the JVM.
-
     @cached_property
-    def _path(self) -> Any:
-        return self.jvm.org.apache.hadoop.fs.Path
-
-    @cached_property
-    def _input(self) -> Any:
-        return self.jvm.org.apache.parquet.hadoop.util.HadoopInputFile
-
-    @cached_property
-    def _footer(self) -> Any:
-        return self.jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFooterReader
-
-    @cached_property
-    def _without_rows(self) -> Any:
-        return self.jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+    def _classes(self) -> tuple[Any, Any, Any, Any]:
+        """Found once, since each part of a class's name is a question to the JVM."""
+        apache = self.jvm.org.apache
+        footers = apache.spark.sql.execution.datasources.parquet.ParquetFooterReader
+        without_rows = apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+        return apache.hadoop.fs.Path, apache.parquet.hadoop.util.HadoopInputFile, footers, without_rows
 
     def of(self, file: str, format_: str, declared: StructType, conf: Any, sql_conf: Any) -> StructType | OptionError:
         """The columns of a file, or why they cannot be determined."""
         from py4j.protocol import Py4JJavaError
 
-        path = self._path(file)
+        path = self._classes[0](file)
         try:
             text, convert = (self._orc if format_ == "orc" else self._parquet)(path, conf, sql_conf)
         except Py4JJavaError as error:
@@ -100,9 +90,8 @@ class FileColumns:
         return f"orc {schema.toJson()}", convert
 
     def _parquet(self, path: Any, conf: Any, sql_conf: Any) -> tuple[str, Callable[[set[str] | None], StructType]]:
-        message = (
-            self._footer.readFooter(self._input.fromPath(path, conf), self._without_rows).getFileMetaData().getSchema()
-        )
+        _, inputs, footers, without_rows = self._classes
+        message = footers.readFooter(inputs.fromPath(path, conf), without_rows).getFileMetaData().getSchema()
 
         def convert(wanted: set[str] | None) -> StructType:
             shape = message
@@ -146,15 +135,14 @@ def incompatibilities(
     A column that the file lacks is NULL in each of its rows; that is allowed unless it is declared NOT NULL, or the
     file has none of the declared columns at all. Columns that are not declared are left out.
     """
-    known = {_key(column.name, case_sensitive): column for column in found.fields}
+    key: Callable[[str], str] = str if case_sensitive else str.lower
+    known = {key(column.name): column for column in found.fields}
     if found.fields and all(name.startswith("_col") for name in found.names) and format_ == "orc":
         # Hive wrote no names, and Spark goes by position.
-        known = {
-            _key(want.name, case_sensitive): have for want, have in zip(declared.fields, found.fields, strict=False)
-        }
-    there = [column for column in declared.fields if _key(column.name, case_sensitive) in known]
+        known = {key(want.name): have for want, have in zip(declared.fields, found.fields, strict=False)}
+    there = [column for column in declared.fields if key(column.name) in known]
     for column in there:
-        of_file = known[_key(column.name, case_sensitive)].dataType
+        of_file = known[key(column.name)].dataType
         for path, have, want in _differences(column.name, of_file, column.dataType, format_):
             yield OptionError(
                 code="HR308",
@@ -177,10 +165,6 @@ def incompatibilities(
             what=f"it has none of the columns of the schema but {has or 'none at all'}",
             fix="correct the schema, or put a file of this schema in its place; then start again",
         )
-
-
-def _key(name: str, case_sensitive: bool) -> str:
-    return name if case_sensitive else name.lower()
 
 
 def _differences(path: str, found: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:

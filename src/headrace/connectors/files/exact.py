@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.connectors.files.columns import type_name
-from headrace.connectors.files.rows import INEXACT, MISFIT, excerpt
+from headrace.connectors.files.rows import INEXACT, MISFIT, anywhere, excerpt
 
 # An option of the user's that leaves a type to Spark's reader.
 _LEFT_BY = {
@@ -107,19 +107,10 @@ class Exact:
         return text.try_cast(kind)
 
     def is_bad(self, text: Column, kind: DataType) -> Column:
-        """Whether a text does not convert, or not exactly; NULL is never bad."""
-        if not self.judges(kind):
-            return F.lit(False)
-        if isinstance(kind, StructType):
-            found = F.lit(False)
-            for each in kind:
-                if self.judges(each.dataType):
-                    found = found | self.is_bad(text.getField(each.name), each.dataType)
-            return text.isNotNull() & found
-        if isinstance(kind, ArrayType):
-            return _some(F.exists(text, lambda part: self.is_bad(part, kind.elementType)))
-        if isinstance(kind, MapType):
-            return _some(F.exists(F.map_values(text), lambda part: self.is_bad(part, kind.valueType)))
+        """Whether a text of a type that is judged does not convert, or not exactly; NULL is never bad."""
+        return anywhere(text, kind, self.judges, self._is_bad_text)
+
+    def _is_bad_text(self, text: Column, kind: DataType) -> Column:
         bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
         return text.isNotNull() & self._usual(text, kind).isNull() & bad
 
@@ -207,7 +198,3 @@ def _has(text: Column, characters: Mapping[int, str]) -> Column:
 def _byte(text: Column, place: int) -> Column:
     """The byte at a place of a text, counted from 1, empty behind its end: found five times as soon as a character."""
     return F.substring(text.cast("binary"), place, 1)
-
-
-def _some(found: Column) -> Column:
-    return F.coalesce(found, F.lit(False))

@@ -40,18 +40,13 @@ class Look:
     changed: list[str] = field(default_factory=list)
 
     @property
-    def left_out(self) -> int:
-        """How many files will never be read."""
-        return len(self.aged) + len(self.namesakes) + len(self.hidden) + len(self.changed)
-
-    @property
     def lag(self) -> Lag:
         """The same in figures."""
         return Lag(
             count=self.waiting,
             unit="files",
             bytes=self.waiting_bytes,
-            left_out=self.left_out,
+            left_out=len(self.aged) + len(self.namesakes) + len(self.hidden) + len(self.changed),
             changed=len(self.changed),
             oldest_ms=self.oldest_ms,
         )
@@ -70,7 +65,9 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
             continue
         taken[identity(entry.file)] = entry.file, entry
         found.newest_ms = max(found.newest_ms, entry.timestamp)
-    oldest_ms = found.newest_ms - age_limit_ms(source)
+    oldest_ms = float("-inf")
+    if source.max_file_age is not None and not (source.latest_first and source.limits()):
+        oldest_ms = found.newest_ms - (age_ms(source.max_file_age) or 0.0)
     settled_at = 1000 * (time.time() - _ON_ITS_WAY_SECONDS)
     moved = source.clean_source != "off"
     for file in file_paths.listing(file_paths.local(source.path), hidden=True):
@@ -122,13 +119,6 @@ def problems(source: FilesOptions, found: Look) -> Iterator[OptionError]:
             fix=f"{', and '.join(fixes)}; or move them out of the source's directory",
             severity="warning",
         )
-
-
-def age_limit_ms(source: FilesOptions) -> float:
-    """How much older than the newest one a file may be."""
-    if source.max_file_age is None or (source.latest_first and source.limits()):
-        return float("inf")
-    return age_ms(source.max_file_age) or 0.0
 
 
 def _is_data(name: str) -> bool:

@@ -94,7 +94,7 @@ def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Ite
             yield each.name, (_said_with(QUOTES, each.name, column), doubled)
         if given.isdisjoint(_INFINITY_MEANT[format_]) and _holds_numbers(each.dataType):
             said = _said_with(INFINITE, each.name, F.lit(each.dataType.simpleString()))
-            yield each.name, (said, _is_infinite(column, each.dataType))
+            yield each.name, (said, anywhere(column, each.dataType, _holds_numbers, _is_infinite))
 
 
 def _holds_numbers(kind: DataType) -> bool:
@@ -105,19 +105,28 @@ def _holds_numbers(kind: DataType) -> bool:
     return _holds_numbers(kind.valueType) if isinstance(kind, MapType) else isinstance(kind, DoubleType | FloatType)
 
 
-def _is_infinite(column: Column, kind: DataType) -> Column:
-    """Whether a number in the column, or in a part of it, is infinite; NULL never is."""
+def _is_infinite(number: Column, kind: DataType) -> Column:
+    return F.abs(number) == F.lit(float("inf"))
+
+
+def anywhere(
+    column: Column,
+    kind: DataType,
+    judged: Callable[[DataType], bool],
+    test: Callable[[Column, DataType], Column],
+) -> Column:
+    """Whether a value in a column that is `judged`, or in a part of it that is, passes the test; NULL never does."""
     found = F.lit(False)
     if isinstance(kind, StructType):
         for each in kind:
-            if _holds_numbers(each.dataType):
-                found = found | _is_infinite(column.getField(each.name), each.dataType)
+            if judged(each.dataType):
+                found = found | anywhere(column.getField(each.name), each.dataType, judged, test)
     elif isinstance(kind, ArrayType):
-        found = F.exists(column, lambda part: _is_infinite(part, kind.elementType))
+        found = F.exists(column, lambda part: anywhere(part, kind.elementType, judged, test))
     elif isinstance(kind, MapType):
-        found = F.exists(F.map_values(column), lambda part: _is_infinite(part, kind.valueType))
+        found = F.exists(F.map_values(column), lambda part: anywhere(part, kind.valueType, judged, test))
     else:
-        found = F.abs(column) == F.lit(float("inf"))
+        found = test(column, kind)
     return F.coalesce(found, F.lit(False))
 
 

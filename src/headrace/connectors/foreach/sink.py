@@ -80,23 +80,18 @@ class Foreach(Sink):
         """Refuse what cannot travel to the workers; Spark would say so by a trace of its pickler."""
         from pyspark import cloudpickle
 
-        receiver = self._receiver()
+        receiver = self.function
+        if hasattr(receiver, "process"):
+            # What is callable too would lose its life cycle with Spark.
+            receiver = Receiver(receiver() if isinstance(receiver, type) else receiver)
         try:
             cloudpickle.dumps(receiver)  # type: ignore[no-untyped-call]
         except Exception as error:
             what = f"{name_of(self.function)}, which query '{context.query}' gives its rows to, "
-            what += "cannot be sent to the workers"
+            what += f"cannot be sent to the workers: {first_line(error) or type(error).__name__}"
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
-            raise SinkError(
-                code="HR416", what=f"{what}: {first_line(error) or type(error).__name__}", fix=fix
-            ) from error
+            raise SinkError(code="HR416", what=what, fix=fix) from error
         return ForeachWriter(receiver)
-
-    def _receiver(self) -> Any:
-        """What Spark is given: an object that is callable too would lose its life cycle there."""
-        if not hasattr(self.function, "process"):
-            return self.function
-        return Receiver(self.function() if isinstance(self.function, type) else self.function)
 
 
 @dataclass(frozen=True)

@@ -131,11 +131,15 @@ class SnapshotHistory:
 
     def leads(self, older: int | None, newer: int) -> bool:
         """Whether one snapshot is the other or an ancestor of it."""
-        at: int | None = newer
-        while at is not None and at != older:
-            found = self.table.metadata.snapshot_by_id(at)
-            at = None if found is None else found.parent_snapshot_id
-        return at == older
+        way = self._back_from(self.table.metadata.snapshot_by_id(newer))
+        return older in (None, newer) or any(each.parent_snapshot_id == older for each in way)
+
+    def _back_from(self, at: Snapshot | None) -> Iterator[Snapshot]:
+        """A snapshot and its ancestors, the newest first, as far as the table still has them."""
+        while at is not None:
+            yield at
+            parent = at.parent_snapshot_id
+            at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
 
     def behind(self, start: SnapshotOffset | None) -> tuple[int, int, int | None]:
         """How many rows, and how many bytes, were added after `start`, and when (ms) the first; None: all there are."""
@@ -222,28 +226,23 @@ class SnapshotHistory:
 
     def _known(self, number: int) -> Snapshot:
         """A snapshot that the user named."""
-        at = self.table.current_snapshot()
-        while at is not None and at.snapshot_id != number:
-            parent = at.parent_snapshot_id
-            at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
-        if at is None:
-            what = f"{self.name} has no snapshot {number} in the history of its present state"
-            raise SourceError(code="HR343", what=what, fix="give starting_snapshot another, or leave it out")
-        return at
+        for at in self._back_from(self.table.current_snapshot()):
+            if at.snapshot_id == number:
+                return at
+        what = f"{self.name} has no snapshot {number} in the history of its present state"
+        raise SourceError(code="HR343", what=what, fix="give starting_snapshot another, or leave it out")
 
     def _before(self, timestamp: int) -> int | None:
         """The last snapshot before a time; None where the table was empty then."""
-        at = self.table.current_snapshot()
-        while at is not None and at.timestamp_ms >= timestamp:
-            older = None
-            if at.parent_snapshot_id is not None:
-                older = self.table.metadata.snapshot_by_id(at.parent_snapshot_id)
-            if older is None and not _is_first(at):
-                what = f"{self.name} keeps no history before {at.timestamp_ms}, which is after starting_timestamp"
-                fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
-                raise SourceError(code="HR343", what=what, fix=fix)
-            at = older
-        return None if at is None else at.snapshot_id
+        oldest = None
+        for oldest in self._back_from(self.table.current_snapshot()):
+            if oldest.timestamp_ms < timestamp:
+                return oldest.snapshot_id
+        if oldest is not None and not _is_first(oldest):
+            what = f"{self.name} keeps no history before {oldest.timestamp_ms}, which is after starting_timestamp"
+            fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
+            raise SourceError(code="HR343", what=what, fix=fix)
+        return None
 
     def _require_stream(self, snapshot: Any) -> None:
         """Raise SourceError for a snapshot that did more than append, unless such ones are to be skipped."""

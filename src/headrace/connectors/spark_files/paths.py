@@ -36,10 +36,6 @@ def present(path: str) -> ReadFile:
     return _of_entry(store.entry(inside))
 
 
-def _of_stat(facts: os.stat_result) -> ReadFile:
-    return ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
-
-
 def _of_entry(found: StoreEntry) -> ReadFile:
     return ReadFile(modified_ms=found.modified_ms, size_bytes=found.size_bytes, etag=found.etag)
 
@@ -87,8 +83,7 @@ def local(path: str) -> str:
 
 def from_log(uri: str) -> str:
     """The path that an entry of Spark's log means: it is written as a percent-encoded URI."""
-    plain = unquote(uri)
-    return re.sub(r"^file:/+", "/", plain)
+    return re.sub(r"^file:/+", "/", unquote(uri))
 
 
 def patterns(path: str) -> Iterator[str]:
@@ -115,8 +110,9 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
             for file in _below(found, hidden) if os.path.isdir(found) else (found,):
                 with suppress(FileNotFoundError):
                     facts = os.stat(file)
+                    read = ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
                     since_ms = int(max(facts.st_mtime, facts.st_ctime) * 1000)
-                    yield FoundFile(file, os.path.basename(file), _of_stat(facts), since_ms)
+                    yield FoundFile(file, os.path.basename(file), read, since_ms)
 
 
 def _below(place: str, hidden: bool) -> Iterator[str]:

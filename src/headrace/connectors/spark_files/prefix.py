@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.identity import log_offset
@@ -168,7 +169,7 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
     base = file_paths.base(path)
     moved_to = file_paths.local(archive) if archive is not None and is_known(archive) else None
     # Of a store each directory is asked for once, rather than each file.
-    kept = _in_store(moved_to) if moved_to is not None and not file_paths.is_local(moved_to) else frozenset()
+    kept = set(map(str, files_below(place(moved_to)))) if moved_to and not file_paths.is_local(moved_to) else set()
     here: list[tuple[str, int]] = []
     moved: list[tuple[str, int]] = []
     gone: list[str] = []
@@ -189,11 +190,6 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
     return [group for group in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if group.files]
 
 
-def _in_store(folder: str) -> frozenset[str]:
-    """All files below a directory of a store. Raises PlatformError."""
-    return frozenset(str(file) for file in files_below(place(folder)))
-
-
 def _inside(path: str) -> str:
     """The path within its file system, which Spark appends to that of the archive."""
     return path if file_paths.is_local(path) else f"/{path.partition('://')[2].partition('/')[2]}"
@@ -206,6 +202,7 @@ def frame(
     file_column: str | None,
 ) -> DataFrame:
     """The rows of the files, with their batch and file as last columns where asked for."""
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     parts = []
@@ -214,9 +211,7 @@ def frame(
         if batch_column is not None or file_column is not None:
             part = part.select("*", F.col("_metadata.file_path").alias(FILE))
         parts.append(part)
-    rows = parts[0]
-    for part in parts[1:]:
-        rows = rows.unionByName(part)
+    rows = reduce(DataFrame.unionByName, parts)
     if batch_column is None and file_column is None:
         return rows
     return with_batches(rows, [pair for group in places for pair in group.files], batch_column, file_column)
