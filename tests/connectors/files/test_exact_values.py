@@ -145,7 +145,8 @@ def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
 def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format_: str, kind: str, zone: str
 ) -> None:
-    type_, exact = StructType.fromDDL(f"v {kind}")["v"].dataType, Exact(format_, {}, zone)
+    type_, source = StructType.fromDDL(f"v {kind}")["v"].dataType, Files(path="/in", format=format_)
+    exact = Exact(source, zone)
     text = F.col("text")
     judged, value, checked = exact.is_bad(text, type_), exact.value(text, type_), exact.checked("text", text, type_)
     assert checked is not None

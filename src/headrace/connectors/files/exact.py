@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.connectors.files.columns import type_name
+from headrace.connectors.files.options import ROW_FORMATS, FilesOptions
 from headrace.connectors.files.rows import INEXACT, MISFIT, anywhere, excerpt
 
 # An option of the user's that leaves a type to Spark's reader.
@@ -46,10 +47,11 @@ _LAST_SECOND = 253_402_300_799
 class Exact:
     """The conversions of one source's columns. zone: Spark's `spark.sql.session.timeZone`."""
 
-    def __init__(self, format_: str, options: Mapping[str, str], zone: str) -> None:
-        given = {name.lower() for name in options}
-        self.format = format_
-        self.kinds = {kind for kind, by in _LEFT_BY.items() if given.isdisjoint(by)}
+    def __init__(self, source: FilesOptions, zone: str) -> None:
+        given = {name.lower() for name in source.options}
+        self.format = source.format
+        self.is_asked = source.format in ROW_FORMATS and source.inexact == "bad-row"
+        self.kinds = {kind for kind, by in _LEFT_BY.items() if self.is_asked and given.isdisjoint(by)}
         self._in_utc = zone == "UTC"
 
     def as_text(self, schema: StructType) -> StructType:

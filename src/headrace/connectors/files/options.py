@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROW_FORMATS = ("csv", "json")
+CORRUPT_RECORD = "_headrace_corrupt_record"
 UNLIMITED = "unlimited"
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 

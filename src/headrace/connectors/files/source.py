@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
@@ -14,7 +14,7 @@ from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
-from headrace.connectors.files.options import FilesOptions, require_patterns
+from headrace.connectors.files.options import CORRUPT_RECORD, FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import (
@@ -31,18 +31,14 @@ from headrace.errors import SourceError
 from headrace.storage.location import is_known
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
-
-    from headrace.connectors.files.exact import Exact
-    from headrace.connectors.files.rows import Fault
 
     Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
 # The longest time that Spark takes. It takes the same itself where it ignores the age.
 NO_AGE_LIMIT = f"{2**63 - 1}ms"
-CORRUPT_RECORD = "_headrace_corrupt_record"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +99,8 @@ class Files(FilesOptions, Source):
         return self.schema
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        from headrace.connectors.files import rows as file_rows
+        from headrace.connectors.files.judged import Judged
+        from headrace.connectors.files.rows import kept
 
         self._require_directory()
         require_patterns(spark, self.format, self.options)
@@ -111,32 +108,26 @@ class Files(FilesOptions, Source):
         reader = reader.options(**self._stream_options())
         schema = self._schema(spark)
         file_check.look_at_batches(spark)
-        reader = reader.option(file_check.OPTION, json.dumps(self._required(schema)))
-        frame = self._loaded(reader, schema).load(self.path)
-        frame = self._declared(frame, schema)
+        # Spark's readers do not heed NOT NULL.
+        required = [] if schema is None else [each.name for each in schema.fields if not each.nullable]
+        reader = reader.option(file_check.OPTION, json.dumps(required))
+        frame = self._declared(self._loaded(reader, schema).load(self.path), schema)
+        rows = Judged(self, frame, schema)
         if self.on_bad_row == "quarantine":
-            return self._set_aside(frame, schema, bad_rows_metric(name))
-
-        def checked() -> list[Column]:
-            values, checked = self._values(frame, schema), self._checked(frame, schema)
-            faults = self._faults(frame, schema, besides=checked)
-            return file_rows.refuse({**values, **checked}, faults) if faults or checked else []
-
-        columns = file_rows.kept(spark, ("stream", *self._rules(frame, schema)), checked)
+            return rows.good(bad_rows_metric(name))
+        columns = kept(spark, ("stream", *rows.rules), rows.checked)
         return frame.select(*columns) if columns else frame
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        from headrace.connectors.files import rows as file_rows
+        from headrace.connectors.files.judged import Judged
+        from headrace.connectors.files.rows import kept
 
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
+        rows = Judged(self, frame, schema, besides=(batch_column,))
         if self.on_bad_row == "quarantine":
-            return self._set_aside(frame, schema, bad_rows_metric(uuid4().hex), besides=(batch_column,))
-
-        def converted() -> list[Column]:
-            return [value.alias(name) for name, value in self._values(frame, schema).items()]
-
-        return frame.select(*file_rows.kept(spark, ("read", *self._rules(frame, schema)), converted))
+            return rows.good(bad_rows_metric(uuid4().hex))
+        return frame.select(*kept(spark, ("read", *rows.rules), rows.converted))
 
     @property
     def again(self) -> str:
@@ -144,17 +135,13 @@ class Files(FilesOptions, Source):
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows that were quarantined, each with its file and batch."""
-        from pyspark.sql import functions as F
+        from headrace.connectors.files.judged import Judged
 
         if self.on_bad_row != "quarantine":
             return None
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file")
-        besides = ("batch", "file")
-        judged = frame.observe(bad_rows_metric(uuid4().hex), *self._counts(frame, schema, besides))
-        columns = F.struct(*[F.col(f"`{name}`") for name in frame.columns if name not in (CORRUPT_RECORD, *besides)])
-        record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
-        return judged.where(self._is_bad(frame, schema)).select("file", record.alias("record"), "batch")
+        return Judged(self, frame, schema, besides=("batch", "file")).bad(bad_rows_metric(uuid4().hex))
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
@@ -279,105 +266,14 @@ class Files(FilesOptions, Source):
 
     def _loaded(self, reader: Reader, schema: StructType | None) -> Reader:
         """The reader with the schema, in which what is judged by its text is text."""
-        if schema is None:
-            return reader
-        exact = self._exact("")
-        return reader.schema(schema if exact is None else exact.as_text(schema))
+        from headrace.connectors.files.exact import Exact
+
+        return reader if schema is None else reader.schema(Exact(self, "").as_text(schema))
 
     def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
         """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""
         names = list(frame.columns) if schema is None else [*schema.names, *besides]
         return frame if frame.columns == names else frame.select(*[f"`{name}`" for name in names])
-
-    def _required(self, schema: StructType | None) -> list[str]:
-        """The columns that are declared NOT NULL, which Spark's readers do not heed."""
-        return [] if schema is None else [field.name for field in schema.fields if not field.nullable]
-
-    def _exact(self, zone: str) -> Exact | None:
-        """What judges the values of this source in a session of this time zone; None where none is judged."""
-        from headrace.connectors.files.exact import Exact
-
-        judged = self.format in file_options.ROW_FORMATS and self.inexact == "bad-row"
-        return Exact(self.format, self.options, zone) if judged else None
-
-    def _rules(self, frame: DataFrame, schema: StructType | None) -> tuple[Hashable, ...]:
-        """All that the expressions of `_values` and `_faults` follow from."""
-        given = (self.format, self.inexact, self.schema, *sorted(self.options.items()), _zone(frame))
-        return (*given, None if schema is None else schema.json(), frame.schema.json())
-
-    def _values(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
-        """The columns with their declared types."""
-        from pyspark.sql import functions as F
-
-        values, exact = {name: F.col(f"`{name}`") for name in frame.columns}, self._exact(_zone(frame))
-        for field_ in schema or ():
-            if exact is not None and field_.name in values:
-                values[field_.name] = exact.value(values[field_.name], field_.dataType)
-        return values
-
-    def _checked(self, frame: DataFrame, schema: StructType | None) -> dict[str, Column]:
-        """Of the columns whose values are refused where they are converted, by their names."""
-        from pyspark.sql import functions as F
-
-        exact = self._exact(_zone(frame))
-        if exact is None:
-            return {}
-        fields = [field_ for field_ in schema or () if field_.name in frame.columns]
-        columns = {each.name: exact.checked(each.name, F.col(f"`{each.name}`"), each.dataType) for each in fields}
-        return {name: column for name, column in columns.items() if column is not None}
-
-    def _faults(
-        self, frame: DataFrame, schema: StructType | None, besides: Container[str] = ()
-    ) -> list[tuple[str, Fault]]:
-        """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StructType
-
-        from headrace.connectors.files import rows as file_rows
-
-        required = [] if self.schema is None else self._required(cast(StructType, StructType.fromDDL(self.schema)))
-        fields, exact = [each for each in schema or () if each.name != CORRUPT_RECORD], self._exact(_zone(frame))
-        kinds = [(each.name, each.dataType.simpleString()) for each in fields] if fields else frame.dtypes
-        found = list(file_rows.unfit(kinds, self.format, required, self.options))
-        if exact is None:
-            return found
-        for each in fields:
-            if exact.judges(each.dataType) and each.name not in besides:
-                text = F.col(f"`{each.name}`")
-                said, bad = exact.described(each.name, text, each.dataType), exact.is_bad(text, each.dataType)
-                found.append((each.name, (said, bad)))
-        return [*found, *file_rows.changed(StructType(fields), self.format, self.options)]
-
-    def _is_bad(self, frame: DataFrame, schema: StructType | None) -> Column:
-        from pyspark.sql import functions as F
-
-        from headrace.connectors.files import rows as file_rows
-
-        return F.col(CORRUPT_RECORD).isNotNull() | file_rows.any_of(self._faults(frame, schema))
-
-    def _set_aside(
-        self, frame: DataFrame, schema: StructType | None, metric: str, besides: tuple[str | None, ...] = ()
-    ) -> DataFrame:
-        """Count the rows that break the schema, and let the others pass."""
-        counted = frame.observe(metric, *self._counts(frame, schema, besides))
-        values = self._values(frame.drop(CORRUPT_RECORD), schema)
-        good = counted.where(~self._is_bad(frame, schema))
-        return good.select(*[value.alias(name) for name, value in values.items()])
-
-    def _counts(
-        self, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
-    ) -> tuple[Column, Column]:
-        """How many rows break the schema, and of how many no column could be read.
-
-        The second names every column; Spark's reader would otherwise judge a row by the columns in use only.
-        """
-        from pyspark.sql import functions as F
-
-        bad, unreadable = self._is_bad(frame, schema), F.col(CORRUPT_RECORD).isNotNull()
-        for name in frame.columns:
-            if name not in (CORRUPT_RECORD, *besides):
-                unreadable = unreadable & F.col(f"`{name}`").isNull()
-        return F.count_if(bad).alias("rows"), F.count_if(unreadable).alias("unreadable")
 
     def _require_directory(self) -> None:
         if file_paths.is_local(self.path) and (named := file_paths.taken_for_pattern(self.path)):
@@ -391,7 +287,3 @@ class Files(FilesOptions, Source):
             what = "is not a directory" if os.path.exists(place) else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
             raise SourceError(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix)
-
-
-def _zone(frame: DataFrame) -> str:
-    return str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
