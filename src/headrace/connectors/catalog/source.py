@@ -95,8 +95,8 @@ class CatalogTable(Source):
             what = f"the catalog has no table '{self.table}'"
             fix = (
                 "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
-                "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             )
+            fix += "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             raise SourceError(code="HR332", what=what, fix=fix)
         found = described(spark, self.table)
         if found is None:
@@ -111,8 +111,8 @@ class CatalogTable(Source):
         if file_paths.is_glob(location) or "\\" in location:
             what = (
                 f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark takes "
-                "it for a pattern, and would leave out rows or read them twice"
             )
+            what += "it for a pattern, and would leave out rows or read them twice"
             fix = "keep the table, or the project, in a directory without these characters"
             raise SourceError(code="HR332", what=what, fix=fix)
         return found

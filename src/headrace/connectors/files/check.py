@@ -229,14 +229,12 @@ def _read_once(location: Any) -> None:
 
 
 def _with_colon(file: str) -> OptionError:
-    what = (
-        f"the name '{file.rpartition('/')[2]}' of a file holds a colon, which Hadoop takes for the end of a scheme: "
-        f"Spark cannot read {plain(file)}"
-    )
+    what = f"the name '{file.rpartition('/')[2]}' of a file holds a colon, which Hadoop takes for the end of a scheme: "
+    what += f"Spark cannot read {plain(file)}"
     fix = (
         "copy it there under another name, start once with the source's option ignoreCorruptFiles: true, which leaves "
-        "it out, and then without that option"
     )
+    fix += "it out, and then without that option"
     return OptionError(code="HR304", what=what, fix=fix)
 
 

@@ -114,6 +114,8 @@ class CommittedFiles:
         if written is not None and written > (-1 if planned is None else planned):
             what = (
                 f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
+            )
+            what += (
                 f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
             )
             fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
@@ -131,8 +133,8 @@ class CommittedFiles:
         there = "no batch" if written is None else f"the batches up to {written}"
         what = (
             f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds {there}: "
-            "what was written elsewhere, or is lost, would be missing"
         )
+        what += "what was written elsewhere, or is lost, would be missing"
         fix = "name the former directory or table again, or restore its files and their _spark_metadata; or reset "
         fix += "the query (headrace reset QUERY)"
         raise CheckpointError(code="HR410", what=what, fix=fix)
