@@ -102,17 +102,12 @@ def own_mark(context: SinkContext, *remembered: str) -> str:
     return app(context.query, context.generation, *remembered)
 
 
-def beginning(context: SinkContext, txn_ids: Mapping[str, int]) -> FirstVersion:
-    """When the generation came to the table."""
-    return FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))
-
-
 def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
     """Whether the rows of an older generation are those of this one."""
     return txn_ids.get(own_mark(context, HANDOVER)) == 1
 
 
-def _remembered(context: SinkContext, what: str, txn_ids: Mapping[str, int]) -> set[str]:
+def remembered(context: SinkContext, what: str, txn_ids: Mapping[str, int]) -> set[str]:
     """All names that are remembered of the generation as `what`."""
     prefix = own_mark(context, what, "")
     return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
@@ -120,7 +115,7 @@ def _remembered(context: SinkContext, what: str, txn_ids: Mapping[str, int]) -> 
 
 def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The identifiers under which batches of the generation came in: of its query's name, and of former ones."""
-    return {app(query, context.generation) for query in (context.query, *_remembered(context, FORMERLY, txn_ids))}
+    return {app(query, context.generation) for query in (context.query, *remembered(context, FORMERLY, txn_ids))}
 
 
 def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
@@ -174,11 +169,6 @@ def own_state(place: TableRef, spark: SparkSession, context: SinkContext) -> tup
     return None if own.batch is None else (state, own)
 
 
-def other_applications(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
-    """The applications whose query of this name and generation has entered itself, but for the life's own."""
-    return _remembered(context, APPLICATION, txn_ids) - {context.application}
-
-
 def newest_first(state: State, context: SinkContext) -> Iterator[tuple[Commit, int | None]]:
     """The versions from the newest back, each with the life's batch that it is marked with; None: with none.
 
@@ -218,7 +208,7 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
         found.insert(0, line)
     if not found or found[-1].batch != own.batch:
         mine = Checkpoint(context.checkpoint).id or ""
-        known = _remembered(context, CHECKPOINT, txn_ids) or {mine}
+        known = remembered(context, CHECKPOINT, txn_ids) or {mine}
         return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
     return found
 
@@ -230,7 +220,7 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
     where rows of others were rewritten together with the query's, or the table's log no longer tells.
     """
     txn_ids = state.txn_ids
-    begun = beginning(context, txn_ids)
+    begun = FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))
     known = progress_of_all(txn_ids)
     others = [key for key, each in known.items() if key[0] != context.query and each.batch is not None]
     if not others and not begun.had_rows:

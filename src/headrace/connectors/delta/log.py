@@ -136,11 +136,6 @@ def in_order(files: Sequence[Add]) -> list[Add]:
     return sorted(files, key=lambda add: (add["modificationTime"], add["path"].encode()))
 
 
-def size(files: Sequence[Add]) -> int:
-    """The bytes of some files."""
-    return sum(int(add["size"]) for add in files)
-
-
 @dataclass(frozen=True)
 class DeltaOffset:
     """How far a batch went: through the file `index` of `version`; a negative index means none of its files.
@@ -191,11 +186,6 @@ def offset(text: str) -> DeltaOffset:
     return DeltaOffset(int(found["reservoirVersion"]), int(found["index"]), bool(found["isStartingVersion"]))
 
 
-def offset_table_id(text: str) -> str:
-    """The id of the table that an offset is of."""
-    return str(json.loads(text)["reservoirId"])
-
-
 def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
     """What each batch took. `begin`: the version at which the stream was told to start; None: at the whole table.
 
@@ -226,17 +216,14 @@ def added(
     """Each file with the batch that took it; `states` has the tables that initial spans begin with."""
     found: list[tuple[Add, int]] = []
     for span in wanted:
+        begin, end = max(span.start.index, -1) + 1, span.end.index + 1
+        files: list[Add] = []
         if span.start.initial:
-            last = span.end.index if span.end.initial else None
-            files = (states[span.start.version] or ())[
-                max(span.start.index, -1) + 1 : None if last is None else last + 1
-            ]
-            found.extend((add, span.batch) for add in files if rules.read(add))
+            files += (states[span.start.version] or ())[begin : end if span.end.initial else None]
         for version in span.commits:
-            first = max(span.start.index, -1) + 1 if version == span.start.version else 0
-            last = span.end.index if version == span.end.version else None
-            files = rules.given(commits[version])[first : None if last is None else last + 1]
-            found.extend((add, span.batch) for add in files if rules.read(add))
+            first = begin if version == span.start.version else 0
+            files += rules.given(commits[version])[first : end if version == span.end.version else None]
+        found.extend((add, span.batch) for add in files if rules.read(add))
     return found
 
 

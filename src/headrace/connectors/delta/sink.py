@@ -14,13 +14,7 @@ from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, De
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
 from headrace.connectors.delta.table import DeltaTable, State, TableRef
-from headrace.connectors.exactly_once import (
-    BatchWriter,
-    KeptLine,
-    misfits,
-    require_lines_fit,
-    require_own_generation,
-)
+from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_catalog import is_name
@@ -240,7 +234,7 @@ class DeltaSink(Sink):
         older = [number for (query, number), each in known.items() if query == context.query and each.batch is not None]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         what = ""
-        if strangers := ledger.other_applications(context, txn_ids):
+        if strangers := ledger.remembered(context, ledger.APPLICATION, txn_ids) - {context.application}:
             what = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
         elif own == ledger.GONE:
             what = f"{name} knows the batches of query '{context.query}' by another name now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -19,16 +20,7 @@ from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
 from headrace.connectors.delta.table import CREATE, DeltaTable, LogCutError, State, TableRef
 from headrace.connectors.spark_files.prefix import FILE, with_batches
 from headrace.connectors.spark_files.prefix import named as file_names
-from headrace.contract import (
-    Failure,
-    Identity,
-    Lag,
-    OptionError,
-    ProjectPath,
-    Source,
-    SourceFacts,
-    SourcePrefix,
-)
+from headrace.contract import Failure, Identity, Lag, OptionError, ProjectPath, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
@@ -210,7 +202,7 @@ class Delta(Source):
     def mismatch(self, prefix: SourcePrefix) -> str:
         ends = [batch.end for batch in prefix.batches if batch.end is not None]
         try:
-            read = delta_log.offset_table_id(ends[-1]) if ends else None
+            read = str(json.loads(ends[-1])["reservoirId"]) if ends else None
         except (ValueError, KeyError, TypeError):
             return "its offsets are not those of a Delta table"
         directory = self._place.directory
@@ -240,7 +232,7 @@ class Delta(Source):
             return None
         files = [add for add, _ in delta_log.added([span], commits, states, self._rules)]
         oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
-        return Lag(count=len(files), unit="files", bytes=delta_log.size(files), oldest_ms=oldest)
+        return Lag(count=len(files), unit="files", bytes=sum(int(add["size"]) for add in files), oldest_ms=oldest)
 
     def _stream_options(self) -> dict[str, str]:
         """What was given, but for the table, by the names that Delta has for it."""

@@ -113,7 +113,7 @@ class FileSink(Sink):
 
     @property
     def rewind(self) -> FilesRewind:
-        return FilesRewind(path=self.path, is_local=self._files.is_local)
+        return FilesRewind(path=self.path)
 
     @property
     def adoption(self) -> FilesAdoption:

@@ -234,7 +234,8 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
         at, passed = table.current_snapshot(), ledger.batch
         while at is not None:
             told = at.summary
-            if told is None or not _is_of(told, context):
+            whose = None if told is None else (told["headrace.query"], told["headrace.generation"])
+            if told is None or whose != (context.query, str(context.generation)):
                 if told is None or told.operation.value != "replace":
                     why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
                     return lake.Reached(earliest=passed, why=why)
@@ -295,10 +296,6 @@ def _commit(table: Table, ledger: TableLedger, further: dict[str, str], wanted: 
     with committing(table, ledger, further, properties={_RESTORES: str(wanted.snapshot_id)}) as update:
         old = [now[path] for path in sorted(now.keys() - then.keys())]
         exchange(update, old, [then[path] for path in sorted(then.keys() - now.keys())])
-
-
-def _is_of(told: Any, context: SinkContext) -> bool:
-    return bool(told["headrace.query"] == context.query and told["headrace.generation"] == str(context.generation))
 
 
 def _has_other_partitions(table: Table, snapshot: Any) -> bool:

@@ -20,23 +20,9 @@ from headrace.connectors.iceberg.generations import (
     IcebergSwap,
 )
 from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, require_ours
-from headrace.connectors.iceberg.table import (
-    DEFAULT_CATALOG,
-    NAME,
-    PartitionField,
-    TableRef,
-)
+from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
 from headrace.connectors.not_asked import findings_of, missing_columns
-from headrace.contract import (
-    Identity,
-    OptionError,
-    OutputMode,
-    Sink,
-    SinkContext,
-    SinkFacts,
-    SinkLocation,
-    Snapshot,
-)
+from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.contract import OptionError, SinkContext
+from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
 if TYPE_CHECKING:
@@ -47,16 +46,6 @@ BATCH = "__headrace_batch"
 
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-
-
-def missing_dependency() -> Iterator[OptionError]:
-    """What has to be installed before a transaction can be made."""
-    if find_spec("confluent_kafka") is None:
-        yield OptionError(
-            code="HR011",
-            what="exactly once into Kafka needs the package confluent-kafka, which is not installed",
-            fix="pip install 'headrace[kafka]'",
-        )
 
 
 def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:

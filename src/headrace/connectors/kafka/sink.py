@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.connectors.exactly_once import misfits
-from headrace.connectors.kafka import producer, topic_ledger
+from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
 from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
@@ -97,7 +98,9 @@ class KafkaSink(TopicTarget, Sink):
 
     def _transaction_problems(self, mode: OutputMode) -> Iterator[OptionError]:
         """What keeps the messages of a batch from being one transaction."""
-        yield from producer.missing_dependency()
+        if find_spec("confluent_kafka") is None:
+            what = "exactly once into Kafka needs the package confluent-kafka, which is not installed"
+            yield OptionError(code="HR011", what=what, fix="pip install 'headrace[kafka]'")
         if self.async_progress is not None:
             what = "async_progress has no meaning with delivery_guarantee exactly-once"
             yield OptionError(what=what, fix="leave one of the two out")

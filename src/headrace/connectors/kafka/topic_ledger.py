@@ -110,11 +110,6 @@ def key_of(context: SinkContext) -> str:
     return f"{context.application}/{context.query}/{context.generation}"
 
 
-def keys_of(context: SinkContext) -> list[str]:
-    """All keys of a generation's records."""
-    return [f"{key_of(context)}/{part}" for part in ("head", *range(KEPT))]
-
-
 def renames(records: Mapping[str, bytes], context: SinkContext) -> dict[str, str]:
     """The mark that a rename leaves under the former name, by its key: which name the query has now."""
     below = f"{context.application}/{context.query}/"

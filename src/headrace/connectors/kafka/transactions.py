@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors import exactly_once
+from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
@@ -279,7 +280,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
         # A query that gets its old name back is not away any more.
         gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.renames(records, self.context))
-        gone |= dict.fromkeys(topic_ledger.keys_of(before))
+        gone |= {f"{key_of(before)}/{part}": None for part in ("head", *range(KEPT))}
         ours = moved.head(self.context) | moved.lines(self.context, moved.ledger.lines)
         old.begin_transaction()
         self._send(old, gone | ours | topic_ledger.mark_of_rename(self.context, before))

@@ -196,14 +196,13 @@ class FilesRewind(SinkRewind):
     """A directory brought back to an earlier batch."""
 
     path: str
-    is_local: bool
 
     @property
     def directory(self) -> Path:
         return local_directory(self.path)
 
     def hindrance(self, mode: OutputMode) -> str:
-        return "" if self.is_local else f"'{self.path}' lies where a file cannot be moved in one step"
+        return "" if "://" not in self.path else f"'{self.path}' lies where a file cannot be moved in one step"
 
     def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
         return WrittenFiles(self.directory).earliest(batch)

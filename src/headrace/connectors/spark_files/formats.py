@@ -13,7 +13,7 @@ from headrace.spark.jvm.settings import JSON_TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 # The form of a directory, kept beside its schema: as readers of a table that was there expect it, or so that every
 # value comes back.
@@ -95,18 +95,6 @@ def _times(options: Mapping[str, str]) -> dict[str, str]:
     return dict(JSON_TIMES) if "timestampformat" in named else {**JSON_TIMES, "timeZone": "UTC"}
 
 
-def incompatibilities(format_: str, schema: StructType, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
-    """The columns whose values Spark writes into files of a format and does not read again."""
-    inside = [field for field in schema if field.name not in partition_by]
-    for field in inside:
-        for path, kind in _lost(field.name, field.dataType, format_):
-            yield Finding(
-                code="HR404",
-                what=f"{format_} files do not give back column '{path}' of the result of query '{query}', a {kind}",
-                fix="choose format parquet, or select it in another type, for example as text",
-            )
-
-
 def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
     """The parts of a column that a format does not hold, with their types."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
@@ -183,7 +171,11 @@ def result_findings(
     """What keeps a result from being kept in files of a format, below directories by some of its columns."""
     yield from partition_findings(partition_by, frame.columns, context.query)
     yield from unwritable(frame, format, partition_by, context)
-    yield from incompatibilities(format, frame.schema, partition_by, context.query)
+    for field in frame.schema.fields:
+        for path, kind in _lost(field.name, field.dataType, format) if field.name not in partition_by else ():
+            what = f"{format} files do not give back column '{path}' of the result of query '{context.query}', a {kind}"
+            fix = "choose format parquet, or select it in another type, for example as text"
+            yield Finding(code="HR404", what=what, fix=fix)
 
 
 def _finding(run: SinkContext, what: str, fix: str) -> Finding:

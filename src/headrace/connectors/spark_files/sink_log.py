@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,13 +120,7 @@ class CommittedFiles:
             )
             fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
             raise CheckpointError(code="HR410", what=what, fix=fix)
-        self._require_committed(context, written, committed)
-
-    def _require_committed(self, context: SinkContext, written: int | None, committed: Set[int]) -> None:
-        """Raise CheckpointError where batches that the checkpoint has committed are not in Spark's log here.
-
-        Spark enters each batch that it gives to the sink, one without rows too, before it commits it.
-        """
+        # Spark enters each batch that it gives to the sink, one without rows too, before it commits it.
         last = max(committed - set(context.empty_batches), default=None)
         if last is None or (written is not None and written >= last):
             return
