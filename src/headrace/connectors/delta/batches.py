@@ -243,10 +243,8 @@ class TableSchema:
         if differences:
             only_new_columns = not adds and all("has no column" in difference for difference in differences)
             fix = "set on_schema_change to add" if only_new_columns else "change the query's last select"
-            what, fix = (
-                f"{table} does not fit the result of query '{context.query}'",
-                f"{fix}, or write to another table",
-            )
+            what = f"{table} does not fit the result of query '{context.query}'"
+            fix += ", or write to another table"
             raise SinkError([Finding(code="HR406", what=f"{what}: {each}", fix=fix) for each in differences])
         return added
 

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SIZE = re.compile(r"\s*\d+\s*[kmgt]?i?b?\s*", re.IGNORECASE)
-_EITHER = (
-    ("starting_version", "starting_timestamp"),
-    ("ignore_changes", "skip_change_commits"),
-)
 FAILURES = (
     Failure(
         code="HR344",
@@ -126,7 +122,7 @@ class Delta(Source):
 
     def problems(self) -> Iterator[OptionError]:
         yield from self._place.problems()
-        for one, other in _EITHER:
+        for one, other in ("starting_version", "starting_timestamp"), ("ignore_changes", "skip_change_commits"):
             if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
                 yield OptionError(what=f"{one} and {other} are both given", fix="leave out one of the two")
         if isinstance(self.starting_version, int) and self.starting_version < 0:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -76,7 +78,9 @@ class Judged:
         return [*found, *file_rows.changed(StructType(self.fields), self.source.format, self.source.options)]
 
     def _is_bad(self) -> Column:
-        return F.col(CORRUPT_RECORD).isNotNull() | file_rows.any_of(self._faults())
+        # A question that NULL does not answer is no fault, and the row stays.
+        faults = [F.coalesce(bad, F.lit(False)) for _, (_, bad) in self._faults()]
+        return reduce(or_, faults, F.col(CORRUPT_RECORD).isNotNull())
 
     def _counted(self, metric: str) -> DataFrame:
         """The rows; how many break the schema, and of how many no column could be read, is counted.

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import TypeAlias
 
 from pyspark import SparkContext
@@ -76,11 +74,6 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
             column = F.when(bad, F.raise_error(said)).otherwise(column)
         checked.append(column.alias(name))
     return checked
-
-
-def any_of(faults: Sequence[tuple[str, Fault]]) -> Column:
-    """Whether a row has any of the faults; a question that NULL does not answer is no fault, and the row stays."""
-    return reduce(or_, [F.coalesce(bad, F.lit(False)) for _, (_, bad) in faults], F.lit(False))
 
 
 def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:

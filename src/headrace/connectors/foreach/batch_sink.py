@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
@@ -76,7 +75,11 @@ class _Caller:
         self.sink = sink
         self.context = context
         self.asks_again = _asks_again(sink.function)
-        self.begun_before = _begun(context.checkpoint)
+        checkpoint = Checkpoint(context.checkpoint)
+        planned, committed = checkpoint.last_batch, checkpoint.last_committed
+        # The batch that was planned and not committed: the first of this start, and perhaps known to the function.
+        is_open = planned is not None and planned > (-1 if committed is None else committed)
+        self.begun_before = planned if is_open else None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         told = {"again": batch == self.begun_before} if self.asks_again else {}
@@ -123,13 +126,6 @@ def _asks_again(function: Any) -> bool:
         return "again" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
-
-
-def _begun(directory: Path) -> int | None:
-    """The batch that was planned and not committed: the first of this start, and perhaps known to the function."""
-    checkpoint = Checkpoint(directory)
-    planned, committed = checkpoint.last_batch, checkpoint.last_committed
-    return planned if planned is not None and planned > (-1 if committed is None else committed) else None
 
 
 def _line(error: BaseException) -> Where:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.iceberg.files import added_files, live_files
 from headrace.errors import SourceError
@@ -35,10 +35,6 @@ class SnapshotOffset:
     snapshot: int | None
     position: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """The offset as Spark's log keeps it."""
-        return asdict(self)
-
     @classmethod
     def of(cls, given: Mapping[str, Any] | str | None) -> SnapshotOffset | None:
         """The offset of an entry of Spark's log; None where the stream had not begun."""
@@ -49,15 +45,6 @@ class SnapshotOffset:
     def beginning(self) -> SnapshotOffset:
         """Where the stream began."""
         return replace(self, snapshot=self.base, position=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartingPosition:
-    """Where a stream begins at its first start: a snapshot whose rows it has, a time, or one of two words."""
-
-    starting: Literal["table", "latest"] = "table"
-    snapshot: int | None = None
-    timestamp: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -72,17 +59,20 @@ class SnapshotHistory:
     skips: frozenset[str] = frozenset()
     _files: dict[tuple[int, bool], list[FileScanTask]] = field(default_factory=dict)
 
-    def begin(self, beginning: StartingPosition) -> SnapshotOffset | None:
-        """The first offset, before the first file; None while the table has nothing to begin with."""
+    def begin(self, starting: str, snapshot: int | None, timestamp: int | None) -> SnapshotOffset | None:
+        """The first offset, before the first file; None while the table has nothing to begin with.
+
+        A snapshot, whose rows the stream has, or a time is taken instead of the word `starting`.
+        """
         current = self.table.current_snapshot()
         base, whole = (None if current is None else current.snapshot_id), False
-        if beginning.snapshot is not None:
-            base = self._known(beginning.snapshot).snapshot_id
-        elif beginning.timestamp is not None:
-            if current is None or current.timestamp_ms < beginning.timestamp:
+        if snapshot is not None:
+            base = self._known(snapshot).snapshot_id
+        elif timestamp is not None:
+            if current is None or current.timestamp_ms < timestamp:
                 return None
-            base = self._before(beginning.timestamp)
-        elif beginning.starting == "table":
+            base = self._before(timestamp)
+        elif starting == "table":
             whole = True
             if base is None:
                 return None

@@ -74,15 +74,6 @@ class TableLedger(TextLedger):
         """The id of the checkpoint that it came from."""
         return self.lines[-1].checkpoint if self.lines else ""
 
-    @property
-    def summary(self) -> dict[str, str]:
-        """What a snapshot says of the batch that it is."""
-        return {
-            "headrace.query": self.query,
-            "headrace.generation": str(self.generation),
-            "headrace.batch": str(self.batch),
-        }
-
     def is_of(self, context: SinkContext) -> bool:
         """Whether the table holds the batches of this generation of a query."""
         whose = (context.query, context.generation, context.application)
@@ -149,7 +140,9 @@ def committing(
     try:
         with only.transaction() as transaction:
             transaction.set_properties({PROPERTY: ledger.dumps(), **(further or {})})
-            yield transaction.update_snapshot(snapshot_properties={**ledger.summary, **(properties or {})})
+            told = {name: str(getattr(ledger, name)) for name in ("query", "generation", "batch")}
+            said = {f"headrace.{name}": text for name, text in told.items()}
+            yield transaction.update_snapshot(snapshot_properties={**said, **(properties or {})})
     except CommitFailedException as error:
         raise Conflict("another writer was quicker") from error
 

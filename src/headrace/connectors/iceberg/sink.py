@@ -69,7 +69,7 @@ class IcebergSink(Sink):
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
-        self._require_result(frame.schema, context)
+        self._require_result(frame, context)
         with self._place.translate_errors():
             table = self._place.find()
             if table is None:
@@ -86,10 +86,11 @@ class IcebergSink(Sink):
         return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        try:
-            self._require_result(frame.schema, context)
-        except SinkError as error:
-            yield from error.findings
+        fix = "change the query's last select"
+        for what in iceberg_columns.unsupported(frame.schema):
+            yield Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
+        named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
+        yield from missing_columns("partition_by", named, frame.columns, context.query)
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
@@ -140,7 +141,7 @@ class IcebergSink(Sink):
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
-        self._require_result(frame.schema, context)
+        self._require_result(frame, context)
         table = self._place.find()
         if table is None:
             raise not_there(str(self._place), context)
@@ -151,16 +152,8 @@ class IcebergSink(Sink):
     def _place(self) -> TableRef:
         return TableRef(table=self.table, catalog=self.catalog, error=SinkError)
 
-    def _require_result(self, schema: StructType, context: SinkContext) -> None:
-        """Raise SinkError with everything of the result that no Iceberg table could take."""
-        fix = "change the query's last select"
-        faults = [
-            Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
-            for what in iceberg_columns.unsupported(schema)
-        ]
-        named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
-        faults += missing_columns("partition_by", named, schema.names, context.query)
-        if faults:
+    def _require_result(self, frame: DataFrame, context: SinkContext) -> None:
+        if faults := list(self.check_result(frame, context)):
             raise SinkError(faults)
 
     def _require_fit(self, table: Table, schema: StructType, context: SinkContext) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
-from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
+from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, TableRef
 from headrace.connectors.option_faults import not_above_zero
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
@@ -84,9 +84,9 @@ class Iceberg(Source):
 
         return Settings(
             place=self._place,
-            beginning=StartingPosition(
-                starting=self.starting, snapshot=self.starting_snapshot, timestamp=self.starting_timestamp
-            ),
+            starting=self.starting,
+            snapshot=self.starting_snapshot,
+            timestamp=self.starting_timestamp,
             limit=self.max_files_per_trigger,
             skips=self._skips,
             schema=self._schema(self._place.open()),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from headrace.connectors.iceberg.files import DataFileReading, form_of
-from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset, StartingPosition
+from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset
 from headrace.connectors.iceberg.table import TableRef
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ class Settings:
     """What the reader needs; it works in a Python process of its own beside the driver."""
 
     place: TableRef
-    beginning: StartingPosition
+    starting: str
+    snapshot: int | None
+    timestamp: int | None
     limit: int | None
     skips: frozenset[str]
     schema: StructType
@@ -79,11 +81,12 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         with self.settings.place.translate_errors():
             current = self._current()
-            begun = SnapshotOffset.of(start) or self._history().begin(self.settings.beginning)
+            asked, history = self.settings, self._history()
+            begun = SnapshotOffset.of(start) or history.begin(asked.starting, asked.snapshot, asked.timestamp)
             if begun is None:
                 return start
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-            return self._history().advance(begun, most, self._goal(start, begun, current)).as_dict()
+            return asdict(history.advance(begun, most, self._goal(start, begun, current)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with self.settings.place.translate_errors():

@@ -92,7 +92,24 @@ class KafkaSink(TopicTarget, Sink):
         )
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from self._option_problems()
+        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
+            yield OptionError(what=wrong, fix=SERVERS_FIX)
+        if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
+            yield OptionError(what=wrong, fix="correct the topic's name")
+        if self.value == "raw" and self.key:
+            yield OptionError(what="key has no meaning with value raw", fix="give the result a column key")
+        if self.value == "json" and self.topic is None:
+            yield OptionError(what="no topic is named", fix="give topic, or value: raw and a column topic")
+        if self.async_progress is not None and _milliseconds(self.async_progress) is None:
+            what = f"async_progress '{self.async_progress}' is not a length of time"
+            yield OptionError(what=what, fix="write a number and its unit, as in 500ms or 1s")
+        for name in self.options:
+            if name.lower() in _OWN:
+                what = f"options holds '{name}', which Headrace sets itself"
+                yield OptionError(what=what, fix="give bootstrap_servers and topic as such")
+            if name.lower() in _REFUSED:
+                what = f"options holds '{name}', which Spark refuses"
+                yield OptionError(what=what, fix="leave it out: rows are written as texts or bytes")
         if self.exactly_once:
             yield from self._transaction_problems(mode)
 
@@ -112,26 +129,6 @@ class KafkaSink(TopicTarget, Sink):
         if mode == "update" and self.value == "json" and not self.key:
             what = "update mode with delivery_guarantee exactly-once needs a key"
             yield OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
-
-    def _option_problems(self) -> Iterator[OptionError]:
-        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield OptionError(what=wrong, fix=SERVERS_FIX)
-        if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield OptionError(what=wrong, fix="correct the topic's name")
-        if self.value == "raw" and self.key:
-            yield OptionError(what="key has no meaning with value raw", fix="give the result a column key")
-        if self.value == "json" and self.topic is None:
-            yield OptionError(what="no topic is named", fix="give topic, or value: raw and a column topic")
-        if self.async_progress is not None and _milliseconds(self.async_progress) is None:
-            what = f"async_progress '{self.async_progress}' is not a length of time"
-            yield OptionError(what=what, fix="write a number and its unit, as in 500ms or 1s")
-        for name in self.options:
-            if name.lower() in _OWN:
-                what = f"options holds '{name}', which Headrace sets itself"
-                yield OptionError(what=what, fix="give bootstrap_servers and topic as such")
-            if name.lower() in _REFUSED:
-                what = f"options holds '{name}', which Spark refuses"
-                yield OptionError(what=what, fix="leave it out: rows are written as texts or bytes")
 
     def open(self, frame: DataFrame, context: SinkContext) -> Writer:
         """Compare the result's columns with what Kafka takes, ask the broker for the topic, and begin the ledger."""

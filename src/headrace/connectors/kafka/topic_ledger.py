@@ -341,12 +341,9 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
         }
     ).load()
     rows = as_rows(messages, found.life, found.ledger.last, found.ledger.schema)
-    if context.mode == "update":
-        rows = newest(rows, target.key)
-    elif context.mode == "complete":
-        rows = rows.where(rows[BATCH] == found.ledger.last).drop(BATCH)
-    else:
-        rows = rows.drop(BATCH)
+    if context.mode == "complete":
+        rows = rows.where(rows[BATCH] == found.ledger.last)
+    rows = newest(rows, target.key) if context.mode == "update" else rows.drop(BATCH)
     return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key) if context.mode == "update" else ())
 
 
