@@ -144,27 +144,21 @@ def incompatibilities(
     for column in there:
         of_file = known[key(column.name)].dataType
         for path, have, want in _differences(column.name, of_file, column.dataType, format_):
-            yield OptionError(
-                code="HR308",
-                what=f"its column '{path}' is {have}, and the schema says {want}",
-                fix=f"rewrite the file with {path} as {want}, or correct the schema; then start again",
-            )
+            what = f"its column '{path}' is {have}, and the schema says {want}"
+            fix = f"rewrite the file with {path} as {want}, or correct the schema; then start again"
+            yield OptionError(code="HR308", what=what, fix=fix)
     not_there = [column.name for column in declared.fields if column not in there]
     missing = [name for name in not_there if name in required]
     if missing:
         named = ", ".join(f"'{name}'" for name in missing)
-        yield OptionError(
-            code="HR308",
-            what=f"it lacks {named}, which the schema says is NOT NULL",
-            fix="rewrite the file with it, or leave out NOT NULL; then start again",
-        )
+        what = f"it lacks {named}, which the schema says is NOT NULL"
+        fix = "rewrite the file with it, or leave out NOT NULL; then start again"
+        yield OptionError(code="HR308", what=what, fix=fix)
     elif declared.fields and not there:
         has = ", ".join(found.names[:8]) + (", ..." if len(found.names) > 8 else "")
-        yield OptionError(
-            code="HR308",
-            what=f"it has none of the columns of the schema but {has or 'none at all'}",
-            fix="correct the schema, or put a file of this schema in its place; then start again",
-        )
+        what = f"it has none of the columns of the schema but {has or 'none at all'}"
+        fix = "correct the schema, or put a file of this schema in its place; then start again"
+        yield OptionError(code="HR308", what=what, fix=fix)
 
 
 def _differences(path: str, found: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:

@@ -63,7 +63,9 @@ class FilesOptions:
         if not self.path:
             yield _wrong("path is empty", "give the directory in which the files land")
         yield from _schema(self)
-        yield from _bad_rows(self)
+        if self.on_bad_row == "quarantine" and self.format not in ROW_FORMATS:
+            what = f"on_bad_row: quarantine looks at rows, and a {self.format} file is good or bad as a whole"
+            yield _wrong(what, "choose on_bad_row: fail, or csv or json files")
         yield from _limits(self)
         yield from _cleaning(self)
         yield from unknown_options(self.format, [name for name in self.options if name.lower() not in _OURS])
@@ -82,30 +84,19 @@ class FilesOptions:
         return {"maxBytesPerTrigger": str(DEFAULT_MAX_BYTES if given is None else size(given))}
 
 
-def _wrong(what: str, fix: str) -> OptionError:
-    return OptionError(what=what, fix=fix)
+def _wrong(what: str, fix: str, severity: Literal["error", "warning"] = "error") -> OptionError:
+    return OptionError(what=what, fix=fix, severity=severity)
 
 
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
     if source.schema is None and not source.infer_schema and source.format != "text":
-        yield OptionError(
-            what=f"a {source.format} file source needs a schema",
-            fix="give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start",
-        )
+        fix = "give schema: 'name TYPE, ...', or infer_schema: true to let Spark guess it at each start"
+        yield _wrong(f"a {source.format} file source needs a schema", fix)
     if source.schema is not None:
         yield from ddl.problems(source.schema)
     if source.schema is not None and source.infer_schema:
-        yield OptionError(
-            what="infer_schema has no effect, because a schema is given",
-            fix="leave out one of the two",
-            severity="warning",
-        )
-
-
-def _bad_rows(source: FilesOptions) -> Iterator[OptionError]:
-    if source.on_bad_row == "quarantine" and source.format not in ROW_FORMATS:
-        what = f"on_bad_row: quarantine looks at rows, and a {source.format} file is good or bad as a whole"
-        yield _wrong(what, "choose on_bad_row: fail, or csv or json files")
+        what = "infer_schema has no effect, because a schema is given"
+        yield _wrong(what, "leave out one of the two", "warning")
 
 
 def _limits(source: FilesOptions) -> Iterator[OptionError]:
@@ -121,36 +112,27 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
     if age_ms(source.max_file_age) is None:
         yield _wrong(f"max_file_age '{source.max_file_age}' is not a length of time", "write for example 7d or 12h")
     if source.latest_first and source.limits():
-        yield OptionError(
-            what="max_file_age is ignored by Spark, because latest_first is used with a rate limit",
-            fix="leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited",
-            severity="warning",
-        )
+        what = "max_file_age is ignored by Spark, because latest_first is used with a rate limit"
+        fix = "leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited"
+        yield _wrong(what, fix, "warning")
 
 
 def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
     archive = source.source_archive_dir
     if source.clean_source != "archive":
         if archive is not None:
-            yield OptionError(
-                what="source_archive_dir has no effect without clean_source: archive",
-                fix="add clean_source: archive, or leave out source_archive_dir",
-                severity="warning",
-            )
+            what = "source_archive_dir has no effect without clean_source: archive"
+            yield _wrong(what, "add clean_source: archive, or leave out source_archive_dir", "warning")
     elif archive is None:
         yield _wrong("clean_source: archive needs source_archive_dir", "name a directory for the files that were read")
     elif not (file_paths.is_local(source.path) and file_paths.is_local(archive)) and (
         urlsplit(source.path)[:2] != urlsplit(archive)[:2]
     ):
-        yield OptionError(
-            what=f"the archive '{archive}' is not on the file system of '{source.path}'",
-            fix="choose a directory on the same file system",
-        )
+        what = f"the archive '{archive}' is not on the file system of '{source.path}'"
+        yield _wrong(what, "choose a directory on the same file system")
     elif file_paths.would_match(source.path, archive):
-        yield OptionError(
-            what=f"files archived in '{archive}' would match '{source.path}' and be read again",
-            fix="choose an archive directory beside the source's path, neither in it nor above it",
-        )
+        what = f"files archived in '{archive}' would match '{source.path}' and be read again"
+        yield _wrong(what, "choose an archive directory beside the source's path, neither in it nor above it")
 
 
 def require_patterns(spark: SparkSession, format_: str, options: Mapping[str, str]) -> None:

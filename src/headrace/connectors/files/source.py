@@ -99,7 +99,7 @@ class Files(FilesOptions, Source):
         return self.schema
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        from headrace.connectors.files.judged import Judged
+        from headrace.connectors.files.exact import Judged
         from headrace.connectors.files.rows import kept
 
         self._require_directory()
@@ -119,7 +119,7 @@ class Files(FilesOptions, Source):
         return frame.select(*columns) if columns else frame
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        from headrace.connectors.files.judged import Judged
+        from headrace.connectors.files.exact import Judged
         from headrace.connectors.files.rows import kept
 
         schema = self._schema(spark)
@@ -135,7 +135,7 @@ class Files(FilesOptions, Source):
 
     def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
         """The rows that were quarantined, each with its file and batch."""
-        from headrace.connectors.files.judged import Judged
+        from headrace.connectors.files.exact import Judged
 
         if self.on_bad_row != "quarantine":
             return None
