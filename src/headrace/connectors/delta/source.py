@@ -62,8 +62,7 @@ FAILURES = (
         r"TRUNCATED_TRANSACTION_LOG|FILE_NOT_FOUND)",
         what="versions or files of a Delta table were deleted before they were read",
         fix="restore them, or reset the query (headrace reset QUERY); let the table keep more: "
-        "delta.logRetentionDuration, and VACUUM "
-        "with a longer time",
+        "delta.logRetentionDuration, and VACUUM with a longer time",
     ),
 )
 
@@ -126,22 +125,18 @@ class Delta(Source):
             if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
                 yield OptionError(what=f"{one} and {other} are both given", fix="leave out one of the two")
         if isinstance(self.starting_version, int) and self.starting_version < 0:
-            yield OptionError(
-                what=f"starting_version is {self.starting_version}", fix="give the number of a version, or latest"
-            )
+            what = f"starting_version is {self.starting_version}"
+            yield OptionError(what=what, fix="give the number of a version, or latest")
         yield from option_faults.not_above_zero(self, "max_files_per_trigger")
         size = self.max_bytes_per_trigger
         if size is not None and (_SIZE.fullmatch(str(size)) is None or not re.search("[1-9]", str(size))):
-            yield OptionError(
-                what=f"max_bytes_per_trigger is '{size}'", fix="give a number of bytes, or a size such as 64m or 1g"
-            )
+            what = f"max_bytes_per_trigger is '{size}'"
+            yield OptionError(what=what, fix="give a number of bytes, or a size such as 64m or 1g")
         yield from option_faults.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
         given = self.starting_timestamp
         if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
-            yield OptionError(
-                what=f"starting_timestamp is '{given}'",
-                fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00",
-            )
+            what = f"starting_timestamp is '{given}'"
+            yield OptionError(what=what, fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
         yield from option_faults.silent_loss(self.fail_on_data_loss, "versions")
 
     def identity(self) -> Identity:

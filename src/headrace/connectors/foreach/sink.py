@@ -142,9 +142,8 @@ def _unfit_methods(given: Any) -> Iterator[OptionError]:
         found = getattr(given, method, None)
         if (found is not None or method == "process") and not (callable(found) and takes(found, *own, *names)):
             fix = f"write it as: def {method}(self, {', '.join(names)})"
-            yield OptionError(
-                code="HR415", what=f"the method {method} of {name} cannot be called as the sink does", fix=fix
-            )
+            what = f"the method {method} of {name} cannot be called as the sink does"
+            yield OptionError(code="HR415", what=what, fix=fix)
 
 
 def name_of(given: Any) -> str:

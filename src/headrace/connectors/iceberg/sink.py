@@ -162,14 +162,10 @@ class IcebergSink(Sink):
 
     def _require_columns(self, table: Table, schema: StructType, context: SinkContext) -> None:
         """Raise SinkError with all that keeps the table from taking the result by its columns and partitions."""
-        faults = [
-            Finding(
-                code="HR406",
-                what=f"{self._place} does not fit the result of query '{context.query}': {what}",
-                fix="change the query's last select or the table, or write to another table",
-            )
-            for what in iceberg_columns.incompatibilities(table, schema)
-        ]
+        fix = "change the query's last select or the table, or write to another table"
+        misfit = f"{self._place} does not fit the result of query '{context.query}'"
+        wrong = iceberg_columns.incompatibilities(table, schema)
+        faults = [Finding(code="HR406", what=f"{misfit}: {what}", fix=fix) for what in wrong]
         there, wanted = iceberg_columns.parts_of(table), [str(PartitionField.of(part)) for part in self.partition_by]
         if wanted and there != wanted:
             what = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
