@@ -183,7 +183,10 @@ class TableSink(CatalogSink):
         self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: SinkContext
     ) -> None:
         columns = spark.catalog.listColumns(self.table)
-        there, wanted = [(column.name, column.dataType) for column in columns], self._columns(schema)
+        there = [(column.name, column.dataType) for column in columns]
+        # The catalog keeps the partition columns last.
+        inside = [name for name in schema.names if name not in self.partition_by]
+        wanted = [(name, schema[name].dataType.simpleString()) for name in [*inside, *self.partition_by]]
         partitions = [column.name for column in columns if column.isPartition]
         faults = []
         if found["provider"] != self.format:
@@ -199,12 +202,6 @@ class TableSink(CatalogSink):
         if faults:
             what = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
             raise SinkError(code="HR406", what=what, fix="change the query or the sink, or use another table")
-
-    def _columns(self, schema: StructType) -> list[tuple[str, str]]:
-        """Names and types as the catalog keeps them, the partition columns last."""
-        kinds = {part.name: part.dataType.simpleString() for part in schema.fields}
-        inside = [name for name in schema.names if name not in self.partition_by]
-        return [(name, kinds[name]) for name in [*inside, *self.partition_by]]
 
     def _create(
         self, spark: SparkSession, schema: StructType, directory: str | None, options: Mapping[str, str]

@@ -63,6 +63,7 @@ class Files(FilesOptions, Source):
         after `delete` a committed prefix can no longer be read, after `archive` it is read from the archive.
     """
 
+    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
     tuning_options: ClassVar[tuple[str, ...]] = (
         "max_files_per_trigger",
         "max_bytes_per_trigger",
@@ -71,10 +72,6 @@ class Files(FilesOptions, Source):
         "source_archive_dir",
         "on_bad_row",
     )
-
-    @property
-    def facts(self) -> SourceFacts:
-        return SourceFacts(replayable=True, rate_limited=True)
 
     @property
     def readable_as_batch(self) -> bool:

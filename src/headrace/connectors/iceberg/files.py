@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,14 +53,9 @@ def spark_schema(table: Table) -> StructType:
 
 def form_of(table: Table) -> TableMetadata:
     """What workers must know of `table`: its columns and partitions, and not its history, which may be long."""
-    without: dict[str, Any] = {
-        "snapshots": [],
-        "snapshot_log": [],
-        "metadata_log": [],
-        "refs": {},
-        "current_snapshot_id": None,
-    }
-    return table.metadata.model_copy(update={**without, "statistics": [], "partition_statistics": []})
+    lists = ("snapshots", "snapshot_log", "metadata_log", "statistics", "partition_statistics")
+    without: dict[str, Any] = {**{name: [] for name in lists}, "refs": {}, "current_snapshot_id": None}
+    return table.metadata.model_copy(update=without)
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,6 @@ class DataFileReading:
 
     def rows(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
         """The rows of one file that are not deleted, with the types that Spark expects."""
-        import json
-
         import pyarrow as pa
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan

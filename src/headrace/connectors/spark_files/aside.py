@@ -223,7 +223,12 @@ class FilesRewind(SinkRewind):
                 remove_tree(kept)
                 record = None
             if last is not None and last > batch and not (record and numbered(kept / _LOG)):
-                _require_reached(files, batch, context)
+                if not files.reaches(batch):
+                    what = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
+                    fix = (
+                        f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
+                    )
+                    raise NothingChanged(code="HR580", what=what, fix=f"{fix}{context.query}")
                 kept.mkdir(exist_ok=True)
                 record = {"batch": batch, "files": files.after(batch)}
                 replace_file(kept / _RECORD, json.dumps(record))
@@ -286,14 +291,6 @@ def _base(entries: dict[int, Path], batch: int) -> int:
     return max(
         (number for number, file in entries.items() if number <= batch and file.name.endswith(COMPACT)), default=0
     )
-
-
-def _require_reached(files: WrittenFiles, batch: int, context: SinkContext) -> None:
-    if not files.reaches(batch):
-        what = f"Spark's log in '{files.directory}' no longer says what was there after batch {batch}"
-        fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
-        fix += context.query
-        raise NothingChanged(code="HR580", what=what, fix=fix)
 
 
 def _move(file: Path, place: Path) -> None:
