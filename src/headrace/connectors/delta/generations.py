@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
@@ -58,9 +57,8 @@ class DeltaReset(SinkReset):
         if next_one is not None and next_one.is_closed:
             what = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
             raise NothingChanged(code="HR583", what=what, fix="let the new generation continue")
-        ours, theirs = (
-            ledger.app(context.query, number, ledger.HANDOVER) for number in (context.generation, generation)
-        )
+        ours = ledger.own_mark(context, ledger.HANDOVER)
+        theirs = ledger.app(context.query, generation, ledger.HANDOVER)
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
@@ -117,32 +115,22 @@ class DeltaSwap(SinkSwap):
         table = self.place.find(session())
         if table is not None:
             require_alone(table.now(), str(self.place), context)
-        if self.place.path is not None:
-            self._exchange(aside.swap_in, self.place.path, context, rebuilt, session())
-        else:
-            self._renames(session(), context).swap_in()
+        self._exchange(context, rebuilt, session(), back=False)
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         self.place.find(session())
-        if self.place.path is not None:
-            self._exchange(aside.swap_out, self.place.path, context, rebuilt, session())
-        else:
-            self._renames(session(), context).swap_out()
+        self._exchange(context, rebuilt, session(), back=True)
 
-    def _renames(self, spark: SparkSession, context: SinkContext) -> lake.Renames:
-        exists = spark.catalog.tableExists
-        return lake.Renames(table=self.place.text, context=context, exists=exists, rename=partial(rename, spark))
-
-    @staticmethod
-    def _exchange(
-        swap: Callable[[Path, SinkContext, SinkContext], None],
-        path: str,
-        context: SinkContext,
-        rebuilt: SinkContext,
-        spark: SparkSession,
-    ) -> None:
+    def _exchange(self, context: SinkContext, rebuilt: SinkContext, spark: SparkSession, *, back: bool) -> None:
+        path, exists, name_as = self.place.path, spark.catalog.tableExists, partial(rename, spark)
+        if path is None:
+            names = lake.Renames(table=self.place.text, context=context, exists=exists, rename=name_as)
+            return names.swap_out() if back else names.swap_in()
         directory = aside.local_directory(path)
-        swap(directory, context, rebuilt)
+        if back:
+            aside.swap_out(directory, context, rebuilt)
+        else:
+            aside.swap_in(directory, context, rebuilt)
         for place in (directory, aside.beside(directory)):
             forget(spark, str(place))
 

@@ -225,10 +225,8 @@ class FilesRewind(SinkRewind):
             if last is not None and last > batch and not (record and numbered(kept / _LOG)):
                 if not files.reaches(batch):
                     what = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
-                    fix = (
-                        f"go back to batch {files.earliest(batch)} at most; or recompute the result: headrace rebuild "
-                    )
-                    raise NothingChanged(code="HR580", what=what, fix=f"{fix}{context.query}")
+                    fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: "
+                    raise NothingChanged(code="HR580", what=what, fix=f"{fix}headrace rebuild {context.query}")
                 kept.mkdir(exist_ok=True)
                 record = {"batch": batch, "files": files.after(batch)}
                 replace_file(kept / _RECORD, json.dumps(record))
