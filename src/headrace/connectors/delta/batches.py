@@ -81,9 +81,12 @@ class DeltaStore(BatchStore["DataFrame"]):
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         self._enter_checkpoint()
         if self.context.mode == "update":
-            # Looked through for shared keys, then merged.
+            # Looked through for shared keys, then merged: MERGE would add both of two rows with the same new key.
             self._persisted = frame.persist()
-            self._require_single(frame, batch)
+            if shared := shared_key(frame, self.key):
+                what = "{} rows share the key {}".format(*shared)
+                fix = "name columns in key that together identify a row of the result"
+                raise self._refused("HR408", batch, what, fix)
         return frame
 
     def commit(self, rows: DataFrame, batch: int, admit: Admission) -> None:
@@ -171,13 +174,6 @@ class DeltaStore(BatchStore["DataFrame"]):
         if mode == "complete":
             writer = writer.option("partitionOverwriteMode", "static")
         writer.save(self.location)
-
-    def _require_single(self, frame: DataFrame, batch: int) -> None:
-        """MERGE would add both of two rows with the same new key."""
-        if shared := shared_key(frame, self.key):
-            what = "{} rows share the key {}".format(*shared)
-            fix = "name columns in key that together identify a row of the result"
-            raise self._refused("HR408", batch, what, fix)
 
     def _refused(self, code: str, batch: int, what: str, fix: str) -> SinkError:
         return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {what}", fix=fix)

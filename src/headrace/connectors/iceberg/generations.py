@@ -242,7 +242,9 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
             else:
                 number = int(told["headrace.batch"] or -1)
                 if number == batch:
-                    if _has_deletes(table, at) or _has_other_partitions(table, at):
+                    files = (*_files(table, at).values(), *_files(table, table.current_snapshot()).values())
+                    has_other_partitions = any(file.spec_id != table.metadata.default_spec_id for file in files)
+                    if has_other_partitions or _has_deletes(table, at):
                         why = "its partitions were changed, or other writers have deleted rows"
                         return lake.Reached(earliest=passed, why=why)
                     return lake.Reached(version=at)
@@ -296,11 +298,6 @@ def _commit(table: Table, ledger: TableLedger, further: dict[str, str], wanted: 
     with committing(table, ledger, further, properties={_RESTORES: str(wanted.snapshot_id)}) as update:
         old = [now[path] for path in sorted(now.keys() - then.keys())]
         exchange(update, old, [then[path] for path in sorted(then.keys() - now.keys())])
-
-
-def _has_other_partitions(table: Table, snapshot: Any) -> bool:
-    files = (*_files(table, snapshot).values(), *_files(table, table.current_snapshot()).values())
-    return any(file.spec_id != table.metadata.default_spec_id for file in files)
 
 
 def _files(table: Table, snapshot: Any) -> dict[str, Any]:
