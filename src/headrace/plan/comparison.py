@@ -87,16 +87,10 @@ def _operator(
             functions=python_changes(told, others, before, now)[1],
         )
     for name in sorted({*was.further, *is_.further}):
-        if was.further.get(name, "") != is_.further.get(name, ""):
-            yield _changed(
-                "rebuild",
-                f"{name} of {part}",
-                was.further.get(name, ""),
-                is_.further.get(name, ""),
-                before,
-                now,
-                why="the state holds what the former one has made, and is continued by another",
-            )
+        former, present = was.further.get(name, ""), is_.further.get(name, "")
+        if former != present:
+            why = "the state holds what the former one has made, and is continued by another"
+            yield _changed("rebuild", f"{name} of {part}", former, present, before, now, why=why)
     for side, (old_feed, new_feed) in enumerate(zip(was.feeds, is_.feeds, strict=False)):
         if old_feed != new_feed:
             which = f", side {side + 1}" if len(was.feeds) > 1 else ""
@@ -149,12 +143,11 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         yield _changed(verdict, "the rows of the result", before.feed, now.feed, before, now, why=why)
     old, new = dict(before.columns), dict(now.columns)
     for name in [*old, *(each for each in new if each not in old)]:
-        if name not in new:
-            yield PlanDifference(verdict=verdict, part=f"column '{name}'", before=old[name], now="none", why=why)
-        elif name not in old:
-            yield PlanDifference(verdict=verdict, part=f"column '{name}'", before="none", now=new[name], why=why)
-        elif old[name] != new[name]:
-            yield _changed(verdict, f"column '{name}'", old[name], new[name], before, now, why=why)
+        was, is_ = old.get(name, "none"), new.get(name, "none")
+        if name not in new or name not in old:
+            yield PlanDifference(verdict=verdict, part=f"column '{name}'", before=was, now=is_, why=why)
+        elif was != is_:
+            yield _changed(verdict, f"column '{name}'", was, is_, before, now, why=why)
     if old == new and list(old) != list(new):
         named = bool(now.sink.get("by_name", True))
         yield PlanDifference(
@@ -180,12 +173,9 @@ def _changed(
 
 def _readable(text: str, form: QueryForm) -> str:
     """`text` with its comparisons as people write them, and what keeps state by its kind."""
-    text = _OPERATOR.sub(lambda found: f"the {_kind(int(found[1]), form)}", text)
+    kinds = dict(enumerate(each.kind for each in form.operators))
+    text = _OPERATOR.sub(lambda found: f"the {kinds.get(int(found[1]), found[0])}", text)
     return _COMPARED.sub(_compared, _EQUAL.sub(r"\g<one> = \g<other>", text))
-
-
-def _kind(number: int, form: QueryForm) -> str:
-    return form.operators[number].kind if number < len(form.operators) else f"operator {number}"
 
 
 def _compared(found: re.Match[str]) -> str:

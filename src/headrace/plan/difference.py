@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -93,10 +93,6 @@ def mixing(before: QueryForm) -> Kind:
     return "rebuild" if before.operators else "forward"
 
 
-def facts_shown(told: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{key} {text_of(value)}" for key, value in (told or {}).items())
-
-
 def text_of(value: Any) -> str:
     if value is None:
         return "none"
@@ -148,17 +144,23 @@ def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, dif
         return tables[0].where  # Its rows have changed.
     named = [name for name in changed if name in (*project.views, *project.tables)]
     if len(changed) == 1 and named:
-        thing = project.inputs()[named[0]]
-        return (
-            thing.where if not hasattr(thing, "transform") or not thing.transform.where.line else thing.transform.where
-        )
-    return query.transform.where if query.transform.where.line else query.where
+        return _of_text(project.inputs()[named[0]])
+    return _of_text(query)
+
+
+def _of_text(thing: Any) -> Where:
+    """The place of a view's, a table's or a query's text, else of its declaration."""
+    written: Where = getattr(thing, "transform", thing).where
+    declared: Where = thing.where
+    return written if written.line else declared
 
 
 def place_of_code(project: Project, name: str) -> Where | None:
     """The file and the line of a function or a class of the project, by its module and its name there."""
     modules = {shown_module(each.__name__): each for each in (*sys.modules.values(), *project.modules)}
-    module = next((modules[each] for each in _prefixes(name) if each in modules), None)
+    parts = name.split(".")
+    beginnings = (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
+    module = next((modules[each] for each in beginnings if each in modules), None)
     file = getattr(module, "__file__", None)
     if module is None or not file or not Path(file).resolve().is_relative_to(project.root.resolve()):
         return None
@@ -170,12 +172,6 @@ def place_of_code(project: Project, name: str) -> Where | None:
     except (OSError, SyntaxError, ValueError):
         return None
     return Where(file=shown(file), line=lines[0]) if len(lines) == 1 else None
-
-
-def _prefixes(name: str) -> Iterator[str]:
-    """The modules that a name may begin with, the longest first."""
-    parts = name.split(".")
-    yield from (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
 
 
 def _definitions(node: ast.AST, inside: str) -> Iterator[tuple[str, int]]:

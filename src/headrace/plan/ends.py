@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from headrace.contract import Sink
 from headrace.contract import Source as SourceConnector
 from headrace.model import NamedSource, Project, Query
-from headrace.plan.difference import Kind, PlanDifference, facts_shown, mixing, python_changes, text_of
+from headrace.plan.difference import Kind, PlanDifference, mixing, python_changes, text_of
 from headrace.queries.form import QueryForm
 
 # Keeps what a callable means, and gives what stands for it.
@@ -35,8 +35,8 @@ def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str,
     connector = source.connector
     described: dict[str, Any] = {"kind": source.kind}
     options = dict(_options(project, connector, kept))
-    places = [value for name, value in options.items() if name in connector.place_options]
-    described |= {name: value for name, value in options.items() if name not in connector.place_options}
+    places = [options.pop(name) for name in [*options] if name in connector.place_options]
+    described |= options
     if places:
         described["place"] = _place(project, connector) or (places[0] if len(places) == 1 else places)
     schema = connector.declared_schema()
@@ -126,8 +126,9 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
         if option.name in _TOLD_BY_THE_PLAN or value in (None, "", (), {}):
             continue
         if option.name in connector.tuning_options:
-            if isinstance(value, Mapping):
-                yield from ((f"{option.name} {name}", text) for name, text in _telling(connector, value))
+            # Of the system's own options, those that decide which rows there are.
+            given = plain_options(value) if isinstance(value, Mapping) else ()
+            yield from ((f"{option.name} {name}", text) for name, text in given if name in connector.row_options)
         elif isinstance(value, Mapping):
             for name, text in plain_options(value) if option.name == "options" else sorted(value.items()):
                 yield f"{option.name} {name}", within(project, str(text))
@@ -140,11 +141,6 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
             yield f"{option.name}, its code", kept(value)
         else:
             yield option.name, type(value).__qualname__
-
-
-def _telling(connector: SourceConnector, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Those of the system's own options that decide which rows there are."""
-    yield from ((name, text) for name, text in plain_options(options) if name in connector.row_options)
 
 
 def ends(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
@@ -180,34 +176,26 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         )
     for name in sorted({*before.sources, *now.sources} - {*renamed, *renamed.values()}):
         old, new = before.sources.get(name), now.sources.get(name)
-        part = f"source '{name}'"
-        if old == new:
+        if old is not None and new is not None and old.get("kind") == new.get("kind"):
+            yield from _source(name, old, new, before)
             continue
+        verdict, why = mixing(before), "its rows are added to what was made without them"
         if new is None:
             why = "no row of it is taken any more, and what was made of its rows stays"
-            yield PlanDifference(verdict=mixing(before), part=part, before=facts_shown(old), now="not read", why=why)
-        elif old is None:
-            why = "its rows are added to what was made without them"
-            yield PlanDifference(
-                verdict=mixing(before),
-                part=part,
-                before="not read",
-                now=facts_shown(new),
-                why=why,
-                about=f"source {name}",
-            )
-        elif old.get("kind") != new.get("kind"):
-            why = "Spark cannot read the offsets of another kind of source"
-            yield PlanDifference(
-                verdict="forbidden",
-                part=part,
-                before=facts_shown(old),
-                now=facts_shown(new),
-                why=why,
-                about=f"source {name}",
-            )
-        else:
-            yield from _source(name, old, new, before)
+        elif old is not None:
+            verdict, why = "forbidden", "Spark cannot read the offsets of another kind of source"
+        yield PlanDifference(
+            verdict=verdict,
+            about="" if new is None else f"source {name}",
+            part=f"source '{name}'",
+            before=_facts_shown(old),
+            now=_facts_shown(new),
+            why=why,
+        )
+
+
+def _facts_shown(told: Mapping[str, Any] | None) -> str:
+    return "not read" if told is None else ", ".join(f"{key} {text_of(value)}" for key, value in told.items())
 
 
 def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm) -> Iterator[PlanDifference]:
@@ -296,28 +284,24 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 def _mode(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     if before.mode == now.mode:
         return
-    if not before.operators and not now.operators:
-        why = "a query without a state gives the same rows in both"
-        yield PlanDifference(
-            verdict="safe", part="the output mode", before=before.mode, now=now.mode, why=why, about="mode"
-        )
-        return
+    verdict: Kind = "rebuild" if before.operators or now.operators else "safe"
     why = "the rows that are there were given by another rule: what is left out of each mode is missing, or stays"
+    if verdict == "safe":
+        why = "a query without a state gives the same rows in both"
     yield PlanDifference(
-        verdict="rebuild", part="the output mode", before=before.mode, now=now.mode, why=why, about="mode"
+        verdict=verdict, part="the output mode", before=before.mode, now=now.mode, why=why, about="mode"
     )
 
 
 def _settings(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    for name in sorted({*before.settings, *now.settings}):
-        old, new = before.settings.get(name), now.settings.get(name)
-        if old != new and old is not None and new is not None:
-            why = "the same expressions mean something else from now on"
+    for name in sorted({*before.settings} & {*now.settings}):
+        old, new = before.settings[name], now.settings[name]
+        if old != new:
             yield PlanDifference(
                 verdict=mixing(before),
                 about=f"setting {name}",
                 part=f"the setting {name}",
                 before=old,
                 now=new,
-                why=why,
+                why="the same expressions mean something else from now on",
             )

@@ -202,7 +202,6 @@ class Expressions:
             yield self.short(alone if len(listed) == 1 else _one_of(text, listed))
 
     def _further(self, node: Node, columns: Mapping[int, str]) -> str:
-        """The arguments of an expression that are no expressions themselves."""
         told = self.arguments(node, columns)
         return f"[{told}]" if told else ""
 
@@ -264,12 +263,12 @@ def not_null(node: Node) -> Iterator[Node]:
             yield from not_null(child)
 
 
-def conjuncts(condition: Node) -> Iterator[Node]:
-    """The conditions that are all to hold, in Spark's order."""
-    if condition.name == "And":
+def conjuncts(condition: Node | None) -> Iterator[Node]:
+    """The conditions that are all to hold, in Spark's order; of none there are none."""
+    if condition is not None and condition.name == "And":
         for child in condition.children:
             yield from conjuncts(child)
-    else:
+    elif condition is not None:
         yield condition
 
 
@@ -284,16 +283,13 @@ def type_text(told: Any) -> str:
         return json.dumps(told)
     kind = told.get("type")
     if kind == "struct":
-        return f"struct<{', '.join(_field_text(each) for each in told['fields'])}>"
+        fields = (f"{each['name']} {type_text(each['type'])}" for each in told["fields"])
+        return f"struct<{', '.join(fields)}>"
     if kind == "array":
         return f"array<{type_text(told['elementType'])}>"
     if kind == "map":
         return f"map<{type_text(told['keyType'])}, {type_text(told['valueType'])}>"
     return json.dumps(told, sort_keys=True)
-
-
-def _field_text(field: Mapping[str, Any]) -> str:
-    return f"{field['name']} {type_text(field['type'])}"
 
 
 def _literal(value: str, type_: str) -> str:

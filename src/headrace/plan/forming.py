@@ -17,7 +17,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import renamed, source_of
-from headrace.model import Project, PythonTransform, Query, SqlTransform, Table, Transform
+from headrace.model import Project, PythonTransform, Query, Table
 from headrace.plan.code.meaning import libraries, meaning
 from headrace.plan.code.objects import BY_SESSION
 from headrace.plan.code.values import digest_of
@@ -172,9 +172,7 @@ def _is_followed(file: str | None, name: str) -> bool:
     return not any(path.is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
 
 
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    return packages_distributions()
+_distributions = cache(packages_distributions)
 
 
 class _Inputs:
@@ -206,9 +204,10 @@ class _Inputs:
             plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
             told = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
             return f"table {static.kind} given [{told}] by {self._code.kept(data_source(self._spark, static.source))}"
-        refreshed = [table for table in self._tables if any(_is_version(path, table) for path in static.paths)]
-        if refreshed:
-            return f"refreshed table {refreshed[0].name} made by {self._definition(refreshed[0])}"
+        for table in self._tables:
+            version_of = re.compile(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$")
+            if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
+                return f"refreshed table {table.name} made by {self._definition(table)}"
         options = ", ".join(f"{key}={value}" for key, value in sorted(static.options.items()))
         return (
             f"table of {static.kind} {', '.join(map(self._within, static.paths))} "
@@ -218,23 +217,17 @@ class _Inputs:
     def _definition(self, table: Table) -> str:
         """What computes a table at each refresh; its rows are no part of what a query means."""
         beside = [each.transform for each in self._project.upstream(table.transform) if hasattr(each, "transform")]
-        return ", ".join(map(self._of_transform, (table.transform, *beside)))
-
-    def _of_transform(self, transform: Transform) -> str:
-        if isinstance(transform, PythonTransform):
-            return self._code.kept(transform.function, files=False)
-        told = parsed_text(self._spark, transform.sql) if isinstance(transform, SqlTransform) else repr(transform)
-        return f"SQL {hashlib.sha256(told.encode()).hexdigest()[:12]}"
+        told = []
+        for transform in (table.transform, *beside):
+            if isinstance(transform, PythonTransform):
+                told.append(self._code.kept(transform.function, files=False))
+            else:
+                parsed = parsed_text(self._spark, transform.sql)
+                told.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
+        return ", ".join(told)
 
     def _within(self, path: str) -> str:
         return within(self._project, _local(path))
-
-
-def _is_version(path: str, table: Table) -> bool:
-    """Whether `path` is a version of a table that is recomputed while the query runs."""
-    return (
-        bool(table.refresh) and re.search(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$", path) is not None
-    )
 
 
 def _local(path: str) -> str:

@@ -141,7 +141,9 @@ class _Walk:
         self.watermarks: dict[str, int] = {}
         self.expressions = Expressions(python, self._subquery)
         self._inputs = tree.inputs
-        self._delays = _in_order(tree)
+        # The plan tells the delays of its watermarks from the result downwards.
+        marks = [node for node in tree.root.walk() if node.name == "EventTimeWatermark"]
+        self._delays = {id(node): delay for node, delay in zip(marks, tree.delays, strict=True)}
         self._complete = complete
         self._static = static
         self._uses: Counter[str] = Counter()
@@ -184,14 +186,12 @@ class _Walk:
         below = self.part(node.children[0])
         conditions = list(conjuncts(node.arguments["condition"]))
         taken = [text for each in conditions if (text := self.expressions.text(each, below.columns))]
-        strict = {self.expressions.text(each, below.columns) for one in conditions for each in not_null(one)}
-        return replace(below, where=(*below.where, *taken), strict=below.strict | strict)
+        strict = below.strict | self._strict(conditions, below.columns)
+        return replace(below, where=(*below.where, *taken), strict=strict)
 
     def _eventtimewatermark(self, node: Node) -> _Part:
-        delay = self._delays[id(node)]
         below = self.part(node.children[0])
-        column = below.columns[identity(node.arguments["eventTime"])]
-        self.watermarks[column] = delay
+        self.watermarks[below.columns[identity(node.arguments["eventTime"])]] = self._delays[id(node)]
         return below
 
     def _python_projection(self, node: Node) -> _Part:
@@ -215,8 +215,13 @@ class _Walk:
 
     def _join(self, node: Node) -> _Part:
         left, right = (self.part(child) for child in node.children)
-        kind, on = join_type(node), self._condition(node, left, right)
-        left, right = self._without_implied(node, kind, left, right)
+        kind, columns = join_type(node), {**left.columns, **right.columns}
+        conditions = list(conjuncts(node.arguments.get("condition")))
+        on = [self.expressions.text(each, columns) for each in conditions]
+        # What is joined is not NULL where the join's own conditions say so.
+        implied, needed = self._strict(conditions, columns), _NEEDED.get(kind, ())
+        left = replace(left, strict=left.strict | implied) if "left" in needed else left
+        right = replace(right, strict=right.strict | implied) if "right" in needed else right
         where: tuple[str, ...] = ()
         joined: tuple[str, ...] = ()
         if kind in ("Inner", "Cross"):
@@ -232,21 +237,9 @@ class _Walk:
             source=source, where=where, output=tuple(given), joined=joined, strict=strict, streaming=node.streaming
         )
 
-    def _without_implied(self, node: Node, kind: str, left: _Part, right: _Part) -> tuple[_Part, _Part]:
-        """The sides without the conditions that what is joined is not NULL, where the join's own say so."""
-        columns = {**left.columns, **right.columns}
-        conditions = list(conjuncts(node.arguments["condition"])) if node.arguments.get("condition") else []
-        texts = frozenset(self.expressions.text(each, columns) for one in conditions for each in not_null(one))
-        sides = _NEEDED.get(kind, ())
-        return (
-            replace(left, strict=left.strict | texts) if "left" in sides else left,
-            replace(right, strict=right.strict | texts) if "right" in sides else right,
-        )
-
-    def _condition(self, node: Node, left: _Part, right: _Part) -> list[str]:
-        columns = {**left.columns, **right.columns}
-        condition = node.arguments.get("condition")
-        return [self.expressions.text(each, columns) for each in conjuncts(condition)] if condition else []
+    def _strict(self, conditions: Sequence[Node], columns: dict[int, str]) -> frozenset[str]:
+        """What is not NULL where all conditions hold."""
+        return frozenset(self.expressions.text(each, columns) for one in conditions for each in not_null(one))
 
     def _aggregate(self, node: Node) -> _Part:
         """An aggregation of a bounded input; that of a stream keeps state."""
@@ -267,7 +260,7 @@ class _Walk:
         below = ", ".join(str(part.rows) for part in parts)
         source = self.expressions.short(f"{node.name}({told}) of {below}")
         made = {identity(each): f"{source} column {at}" for at, each in enumerate(new)}
-        if gives_anew(node):
+        if any(key in node.arguments for key in ("output", "outputAttrs", "outAttributes", "outputExpressions")):
             output = [(identity(each), {**columns, **made}[identity(each)]) for each in given_by(node)]
         else:
             output = [*columns.items(), *made.items()]
@@ -313,12 +306,8 @@ class _Walk:
             self.expressions.text(each, columns) for result in made for each in self.expressions.aggregates(result)
         ]
         keys = tuple(self.expressions.text(each, columns) for each in node.arguments["groupingExpressions"])
-        operator = OperatorForm(
-            kind=kind,
-            keys=keys,
-            values=tuple(dict.fromkeys(functions)),
-            feeds=(str(below.rows),),
-        )
+        values = tuple(dict.fromkeys(functions))
+        operator = OperatorForm(kind=kind, keys=keys, values=values, feeds=(str(below.rows),))
         return operator, [(identity(each), self.expressions.text(each, columns)) for each in made]
 
     def _deduplication(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
@@ -329,7 +318,7 @@ class _Walk:
     def _join_of_streams(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         left, right = parts
         keys, residual = [], []
-        for each in conjuncts(node.arguments["condition"]) if node.arguments.get("condition") else ():
+        for each in conjuncts(node.arguments.get("condition")):
             pair = self._equal_sides(each, left, right)
             if pair is None:
                 residual.append(self.expressions.text(each, {**left.columns, **right.columns}))
@@ -373,23 +362,15 @@ class _Walk:
         if function is not None:
             further["function"] = self.expressions.text(function, columns)
         values = tuple(text for part in parts for _, text in part.output)
-        operator = OperatorForm(
-            kind=kind, keys=tuple(keys), values=values, further=further, feeds=tuple(str(part.rows) for part in parts)
-        )
+        feeds = tuple(str(part.rows) for part in parts)
+        operator = OperatorForm(kind=kind, keys=tuple(keys), values=values, further=further, feeds=feeds)
         return operator, [(identity(each), f"{source} column {at}") for at, each in enumerate(made)]
 
     def _limit(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
         number: Node = node.arguments.get("limitExpr") or node.arguments["offsetExpr"]
-        return OperatorForm(
-            kind=kind, keys=(), further={"rows": self.expressions.text(number, {})}, feeds=(str(below.rows),)
-        ), below.output
-
-
-def _in_order(tree: PlanTree) -> dict[int, int]:
-    """The delay of each watermark's node; the plan tells them from the result downwards."""
-    marks = [node for node in tree.root.walk() if node.name == "EventTimeWatermark"]
-    return {id(node): delay for node, delay in zip(marks, tree.delays, strict=True)}
+        further = {"rows": self.expressions.text(number, {})}
+        return OperatorForm(kind=kind, keys=(), further=further, feeds=(str(below.rows),)), below.output
 
 
 PYTHON_PROJECTIONS = ("ArrowEvalPython", "BatchEvalPython")
@@ -406,20 +387,14 @@ def given_by(node: Node) -> Sequence[Node]:
         found = node.arguments.get(key)
         if isinstance(found, list) and found and all(isinstance(each, Node) for each in found):
             return found
-    if "projectList" in node.arguments:
-        return node.arguments["projectList"]  # type: ignore[no-any-return]
-    if "aggregateExpressions" in node.arguments:
-        return node.arguments["aggregateExpressions"]  # type: ignore[no-any-return]
+    for key in ("projectList", "aggregateExpressions"):
+        if key in node.arguments:
+            return node.arguments[key]  # type: ignore[no-any-return]
     if node.name in PYTHON_PROJECTIONS:
         return [*given_by(node.children[0]), *node.arguments["resultAttrs"]]
     if node.name == "Join":
         return [each for child in node.children for each in given_by(child)]
     return given_by(node.children[0]) if node.children else ()
-
-
-def gives_anew(node: Node) -> bool:
-    """Whether a node gives only what it makes itself."""
-    return any(key in node.arguments for key in ("output", "outputAttrs", "outAttributes", "outputExpressions"))
 
 
 def names(root: Node) -> dict[int, str]:

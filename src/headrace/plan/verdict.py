@@ -139,12 +139,10 @@ def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> 
 
 def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
     told = before.form or {}
-    newer = isinstance(told.get("format"), int) and told["format"] > FORMAT
     what = f"what query '{query.name}' was cannot be compared with what it is: {error}"
-    if newer:
-        what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
     fix = f"restore the query's manifest from a backup, or {anew(query)}"
-    if newer:
+    if isinstance(told.get("format"), int) and told["format"] > FORMAT:
+        what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
         fix = f"run it with Headrace {before.headrace}"
     return Finding(code="HR539", what=what, fix=fix, where=query.where)
 
@@ -181,16 +179,14 @@ def _tells(query: Query) -> str:
 
 def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
     """A query whose plan could not be read, and why: only digests of the plan and of the columns are known."""
-    notes: tuple[Finding, ...] = ()
-    if before.fingerprint != now.fingerprint:
-        finding = Finding(
-            code="HR545",
-            what=f"query '{query.name}' is not what it was up to batch {now.from_batch - 1}: the result may mix "
-            f"meanings; how it has changed is not known, since its plan could not be read ({why})",
-            fix=f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
-            where=query.where,
-        )
-        notes = (finding,)
+    finding = Finding(
+        code="HR545",
+        what=f"query '{query.name}' is not what it was up to batch {now.from_batch - 1}: the result may mix "
+        f"meanings; how it has changed is not known, since its plan could not be read ({why})",
+        fix=f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
+        where=query.where,
+    )
+    notes = () if before.fingerprint == now.fingerprint else (finding,)
     return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
 
 
@@ -199,7 +195,10 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
 
     Begun anew, it would write all of them once more, into the same place.
     """
-    for former in _undeclared(project):
+    home = project.storage / "queries"
+    for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
+        if former in project.queries:
+            continue
         layout = QueryLayout(project.storage, former, latest_generation(project.storage, former))
         try:
             known = forms(layout.manifest)
@@ -216,9 +215,3 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
                 f"the rows of '{former}' are gone, remove {layout.home.parent}",
                 where=query.where,
             )
-
-
-def _undeclared(project: Project) -> list[str]:
-    home = project.storage / "queries"
-    names = sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
-    return [name for name in names if name not in project.queries]

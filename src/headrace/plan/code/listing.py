@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
 from headrace.plan.code import source
-from headrace.plan.code.normal_body import normal_body
+from headrace.plan.code.normal_body import SCOPES, normal_body
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
@@ -30,7 +30,6 @@ _LOOKUPS = ("get", "__getitem__", "__contains__")
 _FILE_READERS = ("read_text", "read_bytes")
 # Functions of libraries that read the file that their first argument names.
 _READERS = ("numpy.load", "numpy.genfromtxt", "numpy.fromfile")
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # Of no effect, or not the same in every version of Python.
 _LEFT_OUT = ("ctx", "kind", "type_comment", "type_params", "lineno", "str")
 
@@ -176,8 +175,7 @@ class _Tree:
         decorators = [self.expression(each) for each in node.decorator_list]
         bases = [self.expression(each) for each in (*node.bases, *node.keywords)]
         inside = self._inner(node)
-        for name in inside._variables.bound:
-            self._values.uses.add(name)
+        self._values.uses.add(*inside._variables.bound)
         return ["class", decorators, bases, inside._block(normal_body(node))]
 
     def _function(self, node: source.FunctionNode) -> list[Any]:
@@ -260,12 +258,8 @@ class _Tree:
         if source.is_environment(value):
             return [HOLE, self._variable_of(node.slice, shown), type(node.ctx).__name__]
         if type(value) is dict:
-            return [
-                "Subscript",
-                self._hole(source.Lookup(value), shown),
-                self.expression(node.slice),
-                type(node.ctx).__name__,
-            ]
+            hole = self._hole(source.Lookup(value), shown)
+            return ["Subscript", hole, self.expression(node.slice), type(node.ctx).__name__]
         return None
 
     def _compare(self, node: ast.Compare) -> Any:
@@ -289,11 +283,8 @@ class _Tree:
         function = node.func
         known = self._static(function)
         if known is not None and known[0] is os.getenv:
-            return [
-                "getenv",
-                self._variable_of(node.args[0] if node.args else None, known[1]),
-                self._arguments(node, 1),
-            ]
+            variable = self._variable_of(node.args[0] if node.args else None, known[1])
+            return ["getenv", variable, self._arguments(node, 1)]
         if known is not None and (file := self._opened(known[0], node)) is not None:
             return ["Call", self.expression(function), self._hole(file), self._arguments(node, 0)]
         if isinstance(function, ast.Attribute):
@@ -324,9 +315,8 @@ class _Tree:
     def _variable_of(self, key: ast.AST | None, shown: str) -> str:
         """A hole for the environment variable that is read by `key`."""
         known = None if key is None else self._static(key)
-        return self._hole(
-            source.Environment(known[0] if known is not None and isinstance(known[0], str) else None), shown
-        )
+        name = known[0] if known is not None and isinstance(known[0], str) else None
+        return self._hole(source.Environment(name), shown)
 
     def _opened(self, function: Any, node: ast.Call) -> source.OpenedFile | None:
         """The file that a call reads; None for a call that reads none."""
@@ -373,7 +363,7 @@ class _Tree:
 
     def _namedexpr(self, node: ast.NamedExpr) -> Any:
         scope = self
-        while isinstance(scope._node, _COMPREHENSIONS) and scope._outer is not None:
+        while isinstance(scope._node, source.COMPREHENSIONS) and scope._outer is not None:
             scope = scope._outer
         return ["Assign", scope._store(node.target.id), self.expression(node.value)]
 
@@ -446,14 +436,14 @@ def _kinds(node: source.FunctionNode) -> int:
     while waiting:
         part = waiting.pop()
         yields |= isinstance(part, (ast.Yield, ast.YieldFrom))
-        if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        if not isinstance(part, SCOPES):
             waiting.extend(ast.iter_child_nodes(part))
     return 2 * isinstance(node, ast.AsyncFunctionDef) + yields
 
 
 def _is_plain(node: ast.AST) -> bool:
     """Whether to compute an expression has no effect but its text."""
-    calls = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred, *_COMPREHENSIONS)
+    calls = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred, *source.COMPREHENSIONS)
     return not any(isinstance(each, calls) for each in ast.walk(node))
 
 

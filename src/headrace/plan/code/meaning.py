@@ -61,13 +61,15 @@ def compare(before: Meaning, now: Meaning) -> MeaningComparison:
 
     What cannot be looked at is equal to nothing: two meanings that differ in nothing else are not compared.
     """
-    reason = _incomparable(before, now)
-    if reason is not None:
-        return MeaningComparison(verdict="not compared", differences=(reason,))
+    reasons = {"form": "another version of Headrace wrote it", "salt": "it was written with another salt"}
+    for part, reason in reasons.items():
+        if before[part] != now[part]:
+            return MeaningComparison(verdict="not compared", differences=(f"not compared: {reason}",))
     graphs = ([before["root"], *before["nodes"]], [now["root"], *now["nodes"]])
     first, second = map(digests, graphs)
     if first[0] != second[0]:
-        told = tuple(dict.fromkeys(named_differences(*graphs, first, second)))
+        walk = _Walk(*graphs, first, second)
+        told = tuple(dict.fromkeys(walk.value(before["root"], now["root"], "", "")))
         return MeaningComparison(verdict="changed", differences=told or ("its code differs",))
     blind = tuple(f"not compared: {why}" for why in not_comparable(now))
     return MeaningComparison(verdict="not compared" if blind else "same", differences=blind)
@@ -80,19 +82,12 @@ def differences(before: Meaning, now: Meaning) -> list[str]:
 
 def not_comparable(told: Meaning) -> tuple[str, ...]:
     """Why parts of a meaning are equal to nothing, each reason once."""
-    return tuple(dict.fromkeys(_blind(told)))
+    return tuple(dict.fromkeys(str(each["not comparable"]) for each in _mappings(told) if "not comparable" in each))
 
 
 def libraries(told: Any) -> Iterator[str]:
     """The names of what is taken from elsewhere than the project."""
-    if isinstance(told, dict):
-        if isinstance(told.get("library"), str):
-            yield told["library"]
-        for each in told.values():
-            yield from libraries(each)
-    elif isinstance(told, list):
-        for each in told:
-            yield from libraries(each)
+    yield from (each["library"] for each in _mappings(told) if isinstance(each.get("library"), str))
 
 
 def name_of(told: Meaning) -> str:
@@ -101,21 +96,13 @@ def name_of(told: Meaning) -> str:
     return str(node.get("name", "a function"))
 
 
-def _incomparable(before: Meaning, now: Meaning) -> str | None:
-    if before["form"] != now["form"]:
-        return "not compared: another version of Headrace wrote it"
-    return "not compared: it was written with another salt" if before["salt"] != now["salt"] else None
-
-
-def _blind(data: Any) -> Iterator[str]:
+def _mappings(data: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in `data`, each before those inside it."""
     if isinstance(data, dict):
-        if "not comparable" in data:
-            yield str(data["not comparable"])
-        for each in data.values():
-            yield from _blind(each)
-    elif isinstance(data, list):
-        for each in data:
-            yield from _blind(each)
+        yield data
+        data = list(data.values())
+    for each in data if isinstance(data, list) else ():
+        yield from _mappings(each)
 
 
 def digests(graph: list[Any]) -> list[str]:
@@ -216,13 +203,6 @@ _PARTS = {
     "fields": "the field {}",
     "hints": "the type of `{}`",
 }
-
-
-def named_differences(
-    before: list[Any], now: list[Any], old_digests: list[str], new_digests: list[str]
-) -> Iterator[str]:
-    """What differs between two graphs of nodes whose first is the root."""
-    return _Walk(before, now, old_digests, new_digests).value(before[0], now[0], "", "")
 
 
 class _Walk:
@@ -350,7 +330,10 @@ class _Walk:
     def _codes(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         """Differences in code: of values alone by name if the tree is the same, else the first line that differs."""
         if "tree" not in old or "tree" not in new:
-            yield _in(where, f"its code was {self._told(old)} and is {self._told(new)}")
+            was, is_ = (
+                "known" if "tree" in code else f"not known ({code.get('not comparable')})" for code in (old, new)
+            )
+            yield _in(where, f"its code was {was} and is {is_}")
             return
         if old["tree"] == new["tree"]:
             for first, second in zip(old["values"], new["values"], strict=True):
@@ -359,9 +342,6 @@ class _Walk:
         yield _in(where, f"its code differs{_first_line(old['source'], new['source'])}")
         for first, second in _aligned(old["values"], new["values"]):
             yield from self._loaded(first, second, where)
-
-    def _told(self, code: dict[str, Any]) -> str:
-        return "known" if "tree" in code else f"not known ({code.get('not comparable')})"
 
     def _loaded(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         if self._equal(old, new):
@@ -373,8 +353,7 @@ class _Walk:
             yield from self.value(old["value"], new["value"], str(name), where)
 
     def _shown(self, data: Any, side: int) -> str:
-        text = self._text(data, side)
-        return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+        return _cut(self._text(data, side), _LONGEST)
 
     def _text(self, data: Any, side: int) -> str:
         if not isinstance(data, dict):
@@ -420,8 +399,8 @@ def _first_line(old: list[str], new: list[str]) -> str:
     return ""
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= 2 * _LONGEST else line[: 2 * _LONGEST] + "..."
+def _cut(text: str, length: int = 2 * _LONGEST) -> str:
+    return text if len(text) <= length else text[:length] + "..."
 
 
 def _aligned(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias, cast
 
 Body: TypeAlias = list[ast.stmt]
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES = (*_FUNCTIONS, ast.ClassDef)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -73,7 +72,7 @@ def _block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool 
 
 def _inside(statement: ast.stmt) -> None:
     """Bring the blocks inside a statement into the normal form."""
-    if isinstance(statement, _SCOPES):
+    if isinstance(statement, SCOPES):
         return
     loops = isinstance(statement, (ast.For, ast.AsyncFor, ast.While))
     for name in ("body", "orelse", "finalbody"):
@@ -85,11 +84,9 @@ def _inside(statement: ast.stmt) -> None:
 
 
 def _without_hint(statement: ast.stmt) -> ast.stmt | None:
-    if isinstance(statement, ast.AnnAssign):
-        if statement.value is None:
-            return None
-        return ast.Assign(targets=[statement.target], value=statement.value)
-    return statement
+    if not isinstance(statement, ast.AnnAssign):
+        return statement
+    return None if statement.value is None else ast.Assign(targets=[statement.target], value=statement.value)
 
 
 def _as_if(statement: ast.stmt | None) -> ast.stmt | None:
@@ -114,7 +111,7 @@ def _branches(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None)
     """An `if` and what follows it."""
     test, then, other = statement.test, _effective(statement.body), _effective(statement.orelse)
     while not other and len(then) == 1 and isinstance(then[0], ast.If) and not _effective(then[0].orelse):
-        test, then = _both(test, then[0].test), _effective(then[0].body)
+        test, then = _flat(ast.BoolOp(op=ast.And(), values=[test, then[0].test])), _effective(then[0].body)
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, then, other = test.operand, other, then
     if isinstance(test, ast.Constant):
@@ -142,10 +139,6 @@ def _ends(statements: Sequence[ast.stmt]) -> bool:
     )
 
 
-def _both(first: ast.expr, second: ast.expr) -> ast.expr:
-    return _flat(ast.BoolOp(op=ast.And(), values=[first, second]))
-
-
 def _flat(node: ast.BoolOp) -> ast.BoolOp:
     values: list[ast.expr] = []
     for each in node.values:
@@ -158,9 +151,7 @@ class _Folded(ast.NodeTransformer):
     """Expressions with what Python computes before it runs them, and in one spelling."""
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, _SCOPES):
-            return node
-        return super().visit(node)
+        return node if isinstance(node, SCOPES) else super().visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -186,8 +177,8 @@ class _Folded(ast.NodeTransformer):
         self.generic_visit(node)
         last = node.comparators[-1]
         if isinstance(node.ops[-1], (ast.In, ast.NotIn)) and isinstance(last, (ast.List, ast.Set)):
-            if isinstance(last, ast.List) and all(isinstance(each, ast.Constant) for each in last.elts):
-                node.comparators[-1] = _constant(tuple(cast(ast.Constant, each).value for each in last.elts))
+            if isinstance(last, ast.List):
+                node.comparators[-1] = _constant(tuple, last.elts) or last
             elif isinstance(last, ast.Set) and isinstance(getattr(last.elts[0], "value", None), frozenset):
                 node.comparators[-1] = last.elts[0]
         positive = {ast.NotIn: ast.In, ast.IsNot: ast.Is}.get(cast(Any, type(node.ops[0])))
@@ -198,16 +189,13 @@ class _Folded(ast.NodeTransformer):
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
         self.generic_visit(node)
-        if isinstance(node.ctx, ast.Load) and all(isinstance(each, ast.Constant) for each in node.elts):
-            return _constant(tuple(cast(ast.Constant, each).value for each in node.elts))
-        return node
+        return (_constant(tuple, node.elts) if isinstance(node.ctx, ast.Load) else None) or node
 
     def visit_Set(self, node: ast.Set) -> ast.expr:
         """Of a set of constants the order does not count."""
         self.generic_visit(node)
-        if all(isinstance(each, ast.Constant) for each in node.elts):
-            return ast.Set(elts=[_constant(frozenset(cast(ast.Constant, each).value for each in node.elts))])
-        return node
+        constant = _constant(frozenset, node.elts)
+        return node if constant is None else ast.Set(elts=[constant])
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         self.generic_visit(node)
@@ -225,8 +213,10 @@ class _Folded(ast.NodeTransformer):
         return ast.JoinedStr(values=values)
 
 
-def _constant(value: Any) -> ast.Constant:
-    return ast.Constant(value=value)
+def _constant(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) -> ast.Constant | None:
+    """The container of constants alone; None where one is none."""
+    values = [each.value for each in elements if isinstance(each, ast.Constant)]
+    return ast.Constant(value=kind(values)) if len(values) == len(elements) else None
 
 
 def _computed(node: ast.expr, op: ast.AST, *operands: ast.expr) -> ast.expr:
@@ -245,6 +235,5 @@ def _computed(node: ast.expr, op: ast.AST, *operands: ast.expr) -> ast.expr:
         result = compute(*values)
     except Exception:  # It fails as well when it runs, if it does.
         return node
-    if isinstance(result, (int, float, complex, bool)) or (isinstance(result, (str, bytes)) and len(result) < _LONGEST):
-        return ast.Constant(value=result)
-    return node
+    is_short = isinstance(result, (str, bytes)) and len(result) < _LONGEST
+    return ast.Constant(value=result) if is_short or isinstance(result, (int, float, complex)) else node

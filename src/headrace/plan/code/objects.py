@@ -8,7 +8,7 @@ import enum
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -144,7 +144,10 @@ class Objects:
         node["arguments"] = [self._value(each) for each in arguments if each is not cls]
         for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
             self._state(part, node)
-        self._contents(node, elements, pairs)
+        if elements is not None:
+            node["elements"] = self._value(list(elements))
+        if pairs is not None:
+            node["entries"] = self._value(dict(pairs))
 
     def _state(self, state: Any, node: Data) -> None:
         if not isinstance(state, dict):
@@ -161,31 +164,24 @@ class Objects:
             else:
                 node["attributes"].append([name, found])
 
-    def _contents(self, node: Data, elements: Iterable[Any] | None, pairs: Iterable[Any] | None) -> None:
-        if elements is not None:
-            node["elements"] = self._value(list(elements))
-        if pairs is not None:
-            node["entries"] = self._value(dict(pairs))
-
     def _function(self, function: types.FunctionType, node: Data) -> None:
         code, module = function.__code__, function.__globals__
         node.update(kind="function", name=f"{shown_module(module.get('__name__'))}.{function.__qualname__}")
         node["defaults"] = [self._value(each) for each in function.__defaults__ or ()]
-        node["keyword defaults"] = [
-            [name, self._value(each)] for name, each in sorted((function.__kwdefaults__ or {}).items())
-        ]
-        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        by_name = sorted((function.__kwdefaults__ or {}).items())
+        node["keyword defaults"] = [[name, self._value(each)] for name, each in by_name]
+        captured = dict(all_captured(function))
         try:
             found = definition(code, module)
         except NoSource as error:
             node["code"] = {"not comparable": f"{error}"}
-            node["captured"] = [[name, self._value(_content(cell))] for name, cell in cells.items()]
+            node["captured"] = [[name, self._value(each)] for name, each in captured.items()]
         else:
             known = dict(captured_values(function, found.node))
             values = LoadedValues(self._value, self._uses, Scope(module, known, self._owned), code.co_freevars)
             node["code"] = {"function": listing(found, values), "values": values.found, "source": self._shown(found)}
             if values.outer:
-                node["captured"] = [self._value(_content(cells[name])) for name in values.outer]
+                node["captured"] = [self._value(captured[name]) for name in values.outer]
         node["attributes"] = []
         for name, each in sorted(vars(function).items()):
             if name not in _DERIVED:
@@ -220,17 +216,13 @@ def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
     return found
 
 
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return Named("nothing yet")
-
-
-def all_captured(function: types.FunctionType) -> list[tuple[str, Any]]:
+def all_captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """The variables that a function has captured, with their values."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return [(name, _content(cell)) for name, cell in cells]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            yield name, Named("nothing yet")
 
 
 def shown_module(name: Any) -> str:

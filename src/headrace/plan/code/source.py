@@ -19,6 +19,7 @@ from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _Key: TypeAlias = tuple[str, int]
@@ -167,15 +168,13 @@ class Uses:
             data = waiting.pop()
             if isinstance(data, dict):
                 if "positional" in data:
-                    data["named"] = [[n, name] for n, name in enumerate(data["names"]) if self._is_keyword(name)]
+                    given = set(data["names"]) if self.any_keyword else self._keywords
+                    data["named"] = [[n, name] for n, name in enumerate(data["names"]) if name in given]
                 if str(data.get("name", "")).startswith("global ") and data["name"][7:] in self._set:
                     data["set"] = data["name"]
                 waiting.extend(data.values())
             elif isinstance(data, list):
                 waiting.extend(data)
-
-    def _is_keyword(self, name: str) -> bool:
-        return self.any_keyword or name in self._keywords
 
 
 def own(thing: Any, name: str) -> Any:
@@ -289,9 +288,11 @@ def variables(node: ast.AST) -> BoundNames:
     """The names that the scope of `node` binds, whether the statements that do are ever reached or not."""
     walk = _Bindings()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        for each in arguments_of(node):
-            walk.bind(each.arg)
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        given = node.args
+        for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
+            if each is not None:
+                walk.bind(each.arg)
+    if isinstance(node, COMPREHENSIONS):
         for part in node.generators:
             walk.visit(part.target)
     elif isinstance(node, ast.Lambda):
@@ -300,13 +301,6 @@ def variables(node: ast.AST) -> BoundNames:
         for statement in node.body:  # type: ignore[attr-defined]
             walk.visit(statement)
     return BoundNames(walk.bound, frozenset(walk.globals), frozenset(walk.nonlocals), tuple(walk.imports))
-
-
-def arguments_of(node: FunctionNode) -> list[ast.arg]:
-    """All parameters of a function."""
-    found = node.args
-    rest = [each for each in (found.vararg, found.kwarg) if each is not None]
-    return [*found.posonlyargs, *found.args, *found.kwonlyargs, *rest]
 
 
 class _Bindings(ast.NodeVisitor):
@@ -327,13 +321,13 @@ class _Bindings(ast.NodeVisitor):
                 self.bind(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self.bind(node.name)
-            self._all((*node.decorator_list, node.args))
+            self._visit_all((*node.decorator_list, node.args))
         elif isinstance(node, ast.ClassDef):
             self.bind(node.name)
-            self._all((*node.decorator_list, *node.bases, *node.keywords))
+            self._visit_all((*node.decorator_list, *node.bases, *node.keywords))
         elif isinstance(node, ast.Lambda):
             self.visit(node.args)
-        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        elif isinstance(node, COMPREHENSIONS):
             # Its variables are its own, but for those of `:=`.
             for each in ast.walk(node):
                 if isinstance(each, ast.NamedExpr):
@@ -354,7 +348,7 @@ class _Bindings(ast.NodeVisitor):
                 self.bind(node.rest)
             self.generic_visit(node)
 
-    def _all(self, nodes: Iterable[ast.AST]) -> None:
+    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for each in nodes:
             self.visit(each)
 

@@ -142,9 +142,8 @@ class ReachedValues:
         if self._directory is not None:  # A project may be moved.
             text = text.replace(self._directory, "<directory>")
         data: Data = {"text": self._hashed(text.encode(errors="surrogatepass"))}
-        shown = text[:_SHOWN]
         if text not in self._secrets and redacted(text) == text:
-            data["shown"] = shown + ("..." if len(text) > _SHOWN else "")
+            data["shown"] = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
         self._uses.add(text)
         return data
 
