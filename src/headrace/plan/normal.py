@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.plan.expressions import Expressions, conjuncts, not_null
 from headrace.queries.form import OperatorForm
+from headrace.spark.plans.analysed import ARBITRARY_STATE
 from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput
 
 # They change nothing of a row: where rows lie, hints, counts on the way.
@@ -40,7 +41,6 @@ _NEEDED = {
     "LeftAnti": ("right",),
     "RightOuter": ("left",),
 }
-_ARBITRARY_STATE = ("GroupsWithState", "GroupsInPandasWithState", "TransformWithState")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +282,7 @@ class _Walk:
             return "join of streams"
         if node.name in ("GlobalLimit", "Offset") and not self._complete:
             return "limit"
-        return "arbitrary state" if any(each in node.name for each in _ARBITRARY_STATE) else ""
+        return "arbitrary state" if any(each in node.name for each in ARBITRARY_STATE) else ""
 
     def _stateful(self, node: Node, kind: str) -> _Part:
         number = len(self.operators)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import execution_of, java_session, jvm_of
@@ -16,7 +17,7 @@ WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.
 SESSION_KEY = "spark.sessionWindow"  # org.apache.spark.sql.catalyst.expressions.SessionWindow.marker
 PROCESSOR = "TransformWithStateInPySpark"
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "Distinct", "DeduplicateWithinWatermark"})
-_ARBITRARY = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
+ARBITRARY_STATE = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
 _CLOCKS = frozenset(
     {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
 )
@@ -92,6 +93,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
     plan = analysed_plan(frame)
     found = list(nodes(plan))
     marks = [node for node in found if node.nodeName() == "EventTimeWatermark"]
+    indeterminate = (text for node in found for each in sequence(node.expressions()) for text in _innermost(each))
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
         sources=source_names(plan),
@@ -102,14 +104,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
         by_clock=any(map(_by_clock, found)),
         joins=any(map(joins_streams, found)),
-        indeterminate=tuple(
-            dict.fromkeys(
-                [
-                    *(text for node in found for text in _indeterminate(node)),
-                    *_planned_again(jvm_of(frame.sparkSession), plan),
-                ]
-            )
-        ),
+        indeterminate=tuple(dict.fromkeys([*indeterminate, *_planned_again(jvm_of(frame.sparkSession), plan)])),
     )
 
 
@@ -160,8 +155,7 @@ def joins_streams(node: Any) -> bool:
 def keeps_whole_rows(deduplication: Any) -> bool:
     """Whether a deduplication is by all columns, none of which lets state go, as `distinct` is."""
     keys, columns = list(sequence(deduplication.keys())), list(sequence(deduplication.child().output()))
-    by = set(map(identity, keys))
-    return not marked(keys) and all(identity(column) in by for column in columns)
+    return not marked(keys) and set(map(identity, columns)) <= set(map(identity, keys))
 
 
 def marked(attributes: Iterable[Any]) -> list[Any]:
@@ -187,7 +181,7 @@ def asked_clocks(frame: DataFrame, plan: Any) -> tuple[str, ...]:
 
 def clocks(plan: Any) -> Iterator[str]:
     """The expressions of a plan that ask the clock."""
-    yield from map(str, _of_classes(plan, _CLOCKS))
+    return map(str, _of_classes(plan, _CLOCKS))
 
 
 def _of_classes(plan: Any, names: Collection[str]) -> Iterator[Any]:
@@ -203,7 +197,7 @@ def source_names(plan: Any) -> tuple[str, ...]:
 
 def _is_stateful(node: Any) -> bool:
     kind = str(node.nodeName())
-    return bool(node.isStreaming()) and (kind in _STATEFUL or any(each in kind for each in _ARBITRARY))
+    return bool(node.isStreaming()) and (kind in _STATEFUL or any(each in kind for each in ARBITRARY_STATE))
 
 
 def _endless(node: Any) -> Iterator[EndlessDeduplication]:
@@ -217,13 +211,33 @@ def _endless(node: Any) -> Iterator[EndlessDeduplication]:
         yield EndlessDeduplication(by=tuple(map(name_of, keys)), marked=with_watermark, times=timestamps(columns))
 
 
+def delay_of(attribute: Any) -> int:
+    """The delay of a column's watermark, in ms."""
+    return int(attribute.metadata().getLong(WATERMARK_KEY))
+
+
 def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
     return tuple(str(each.name()) for each in columns if str(each.dataType().typeName()) == "timestamp")
 
 
 def has_event_time(key: Any) -> bool:
     """Whether a key is itself an event-time column or a window of one: Spark looks into no expression."""
-    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(WATERMARK_KEY))
+    return has_mark(key, WATERMARK_KEY)
+
+
+def is_session(key: Any) -> bool:
+    """Whether a key is a session window."""
+    return has_mark(key, SESSION_KEY)
+
+
+def has_mark(key: Any, mark: str) -> bool:
+    """Whether a key is a column as it stands that Spark has marked so."""
+    return is_attribute(key) and bool(key.metadata().contains(mark))
+
+
+def is_attribute(expression: Any) -> bool:
+    """Whether an expression is a column as it stands."""
+    return bool(expression.nodeName() == "AttributeReference")
 
 
 def _by_clock(node: Any) -> bool:
@@ -257,29 +271,19 @@ def _planned_again(jvm: Any, plan: Any) -> Iterator[str]:
 
 
 def _has_watermark(expression: Any) -> bool:
-    return any(attribute.metadata().contains(WATERMARK_KEY) for attribute in sequence(expression.references().toSeq()))
-
-
-def _indeterminate(node: Any) -> Iterator[str]:
-    for expression in sequence(node.expressions()):
-        if not expression.deterministic():
-            yield from _innermost(expression)
+    return bool(marked(sequence(expression.references().toSeq())))
 
 
 def _innermost(expression: Any) -> Iterator[str]:
-    """The smallest sub-expressions that are not deterministic themselves."""
-    below = [child for child in sequence(expression.children()) if not child.deterministic()]
-    if not below:
-        yield in_words(expression)
-    for child in below:
-        yield from _innermost(child)
+    """The smallest parts of an expression, or itself, that are not deterministic."""
+    if not expression.deterministic():
+        yield from list(chain.from_iterable(map(_innermost, sequence(expression.children())))) or [in_words(expression)]
 
 
 def name_of(expression: Any) -> str:
     """A key in words: its column's name, or the expression as SQL, without the names of its inputs."""
-    if expression.nodeName() in ("AttributeReference", "Alias"):
-        return str(expression.name())
-    return in_words(expression)
+    is_named = expression.nodeName() in ("AttributeReference", "Alias")
+    return str(expression.name()) if is_named else in_words(expression)
 
 
 def in_words(expression: Any) -> str:

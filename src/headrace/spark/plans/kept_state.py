@@ -71,65 +71,47 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
     if number is not None:
         yield KeptState(kind="join", by=tuple(_join_keys(node)), join=number, behind=behind)
     elif kind == "Aggregate":
-        yield _aggregation(node, lengths, behind)
+        keys = list(analysed.sequence(node.groupingExpressions()))
+        session = any(map(analysed.is_session, keys))
+        yield _keyed("session windows" if session else "aggregation", keys, lengths, behind)
     elif kind in ("Deduplicate", "Distinct"):
         keys = list(analysed.sequence(node.keys() if kind == "Deduplicate" else node.output()))
         yield _keyed("deduplication", keys, lengths, behind)
     elif kind == "DeduplicateWithinWatermark":
-        times = analysed.marked(analysed.sequence(node.child().output()))
-        yield KeptState(
-            kind="deduplication within the watermark",
-            by=tuple(map(analysed.name_of, analysed.sequence(node.keys()))),
-            event_time=analysed.name_of(times[0]) if times else None,
-            delay=_delay(times[0]) if times else None,
-            behind=behind,
-        )
-    elif "GroupsWithState" in kind or "GroupsInPandasWithState" in kind or "TransformWithState" in kind:
+        keys, times = list(analysed.sequence(node.keys())), analysed.sequence(node.child().output())
+        yield _kept("deduplication within the watermark", keys, analysed.marked(times), behind)
+    elif any(each in kind for each in analysed.ARBITRARY_STATE):
         yield _arbitrary(node, kind, behind)
 
 
-def _aggregation(node: Any, lengths: dict[int, int], behind: bool) -> KeptState:
-    keys = list(analysed.sequence(node.groupingExpressions()))
-    session = any(_has(key, analysed.SESSION_KEY) for key in keys)
-    return _keyed("session windows" if session else "aggregation", keys, lengths, behind)
-
-
-def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
-    time = next((key for key in keys if analysed.has_event_time(key)), None)
-    window = next(
-        (lengths[analysed.identity(key)] for key in keys if _is_attribute(key) and analysed.identity(key) in lengths),
-        None,
-    )
+def _kept(kind: StateKind, keys: list[Any], times: list[Any], behind: bool, **further: Any) -> KeptState:
+    """A state by `keys`, which is held against the first of `times`, if there is one."""
     return KeptState(
         kind=kind,
         by=tuple(map(analysed.name_of, keys)),
-        event_time=None if time is None else analysed.name_of(time),
-        delay=None if time is None else _delay(time),
-        window=window,
+        event_time=analysed.name_of(times[0]) if times else None,
+        delay=analysed.delay_of(times[0]) if times else None,
         behind=behind,
+        **further,
     )
+
+
+def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
+    windows = (lengths.get(analysed.identity(key)) for key in keys if analysed.is_attribute(key))
+    window = next((each for each in windows if each is not None), None)
+    return _kept(kind, keys, list(filter(analysed.has_event_time, keys)), behind, window=window)
 
 
 def _arbitrary(node: Any, kind: str, behind: bool) -> KeptState:
     processor = kind == analysed.PROCESSOR
     timeout = str(node.timeMode() if processor or "TransformWithState" in kind else node.timeout())
     source = node.left() if processor else node.children().head()
-    times = analysed.marked(analysed.sequence(source.output()))
     # Of a JVM object each name seems to be a method; a processor in Python knows only how many columns it groups by.
     columns = list(analysed.sequence(source.output()))
-    grouped = (
-        columns[: int(node.groupingAttributesLen())]
-        if processor
-        else list(analysed.sequence(node.groupingAttributes()))
-    )
-    return KeptState(
-        kind="arbitrary state",
-        by=tuple(map(analysed.name_of, grouped)),
-        event_time=analysed.name_of(times[0]) if times else None,
-        delay=_delay(times[0]) if times else None,
-        timeout=_TIMEOUTS.get(timeout, "none"),
-        behind=behind,
-    )
+    number = int(node.groupingAttributesLen()) if processor else 0
+    keys = columns[:number] if processor else list(analysed.sequence(node.groupingAttributes()))
+    times = analysed.marked(columns)
+    return _kept("arbitrary state", keys, times, behind, timeout=_TIMEOUTS.get(timeout, "none"))
 
 
 def _join_keys(join: Any) -> Iterator[str]:
@@ -137,7 +119,7 @@ def _join_keys(join: Any) -> Iterator[str]:
     condition = join.condition()
     for part in _conjuncts(condition.get()) if condition.isDefined() else ():
         if part.nodeName() == "EqualTo":
-            sides = [each for each in (part.left(), part.right()) if _is_attribute(each)]
+            sides = [each for each in (part.left(), part.right()) if analysed.is_attribute(each)]
             if len(sides) == 2:
                 one, other = map(analysed.name_of, sides)
                 yield one if one == other else f"{one} = {other}"
@@ -168,7 +150,7 @@ def _windows(spark: SparkSession, plan: Any) -> Iterator[tuple[int, int]]:
 
 def _window(spark: SparkSession, attribute: Any, struct: Any) -> Iterator[tuple[int, int]]:
     """A window is the struct of its start, and its end, which is something plus its length."""
-    if not (_has(attribute, WINDOW_KEY) or _has(attribute, analysed.SESSION_KEY)):
+    if not (analysed.has_mark(attribute, WINDOW_KEY) or analysed.is_session(attribute)):
         return
     end = struct.children().apply(3)
     while end.nodeName() not in ("Add", "TimestampAddInterval", "TimeAdd") and end.children().size() == 1:
@@ -183,18 +165,6 @@ def _window(spark: SparkSession, attribute: Any, struct: Any) -> Iterator[tuple[
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
         intervals = jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
         yield analysed.identity(attribute), int(intervals.getDuration(length, unit, _DAYS_OF_A_MONTH))
-
-
-def _has(key: Any, marker: str) -> bool:
-    return _is_attribute(key) and bool(key.metadata().contains(marker))
-
-
-def _is_attribute(key: Any) -> bool:
-    return bool(key.nodeName() == "AttributeReference")
-
-
-def _delay(attribute: Any) -> int:
-    return int(attribute.metadata().getLong(analysed.WATERMARK_KEY))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +195,6 @@ def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
     if analysed.joins_streams(node):
         yield from (analysed.marked(analysed.sequence(side.output())) for side in (node.left(), node.right()))
     elif kind == "Aggregate" and not complete:
-        yield analysed.marked(
-            each for each in analysed.sequence(node.groupingExpressions()) if each.nodeName() == "AttributeReference"
-        )
+        yield analysed.marked(filter(analysed.is_attribute, analysed.sequence(node.groupingExpressions())))
     elif any(each in kind for each in _WHOLE_ROWS):
         yield analysed.marked(analysed.sequence(node.children().head().output()))

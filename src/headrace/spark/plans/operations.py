@@ -63,7 +63,9 @@ def aggregations(frame: DataFrame) -> tuple[Aggregation, ...]:
 
 def grouped_functions(frame: DataFrame) -> tuple[str, ...]:
     """The methods by which a Python function is given whole groups of a stream, without a state."""
-    return tuple(_grouped_functions(analysed.analysed_plan(frame)))
+    streaming = (node for node in analysed.nodes(analysed.analysed_plan(frame)) if node.isStreaming())
+    names = (str(node.nodeName()) for node in streaming)
+    return tuple(_GROUPED_FUNCTIONS[name] for name in names if name in _GROUPED_FUNCTIONS)
 
 
 def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
@@ -82,22 +84,16 @@ def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
             watermarks=tuple(dict.fromkeys(_watermarks(node.child()))),
             later=later,
             bounded=bounded,
-            sessions_alone=bool(keys) and all(map(_is_session, keys)),
+            sessions_alone=bool(keys) and all(map(analysed.is_session, keys)),
             python=tuple(
-                name for expression in analysed.sequence(node.aggregateExpressions()) for name in _python(expression)
+                str(each.name())
+                for expression in analysed.sequence(node.aggregateExpressions())
+                for each in analysed.nodes(expression)
+                if each.getClass().getSimpleName() == "PythonUDAF"
             ),
         )
     for child in analysed.sequence(node.children()):
         yield from _aggregations(child, later)
-
-
-def _grouped_functions(node: Any) -> Iterator[str]:
-    if not node.isStreaming():
-        return
-    if (method := _GROUPED_FUNCTIONS.get(node.nodeName())) is not None:
-        yield method
-    for child in analysed.sequence(node.children()):
-        yield from _grouped_functions(child)
 
 
 def _watermarks(node: Any) -> Iterator[str]:
@@ -111,11 +107,10 @@ def _watermarks(node: Any) -> Iterator[str]:
 
 def _origins(node: Any) -> Iterator[tuple[int, Any]]:
     """What each computed column below is computed from, by the column's id."""
-    for expression in analysed.sequence(node.expressions()):
-        if expression.nodeName() == "Alias":
-            yield analysed.identity(expression), expression.child()
-    for child in analysed.sequence(node.children()):
-        yield from _origins(child)
+    for each in analysed.nodes(node):
+        for expression in analysed.sequence(each.expressions()):
+            if expression.nodeName() == "Alias":
+                yield analysed.identity(expression), expression.child()
 
 
 def _times(expressions: list[Any], origins: Mapping[int, Any]) -> Iterator[str]:
@@ -128,17 +123,6 @@ def _times(expressions: list[Any], origins: Mapping[int, Any]) -> Iterator[str]:
             # A source may have made it of a text.
             elif attribute.dataType().typeName() in _TIMESTAMPS:
                 yield str(attribute.name())
-
-
-def _is_session(key: Any) -> bool:
-    return key.nodeName() == "AttributeReference" and bool(key.metadata().contains(analysed.SESSION_KEY))
-
-
-def _python(expression: Any) -> Iterator[str]:
-    if expression.getClass().getSimpleName() == "PythonUDAF":
-        yield str(expression.name())
-    for child in analysed.sequence(expression.children()):
-        yield from _python(child)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,25 +217,26 @@ def _is_bounded_by(jvm: Any, join: Any, event_times: Sequence[Any], side: Any, o
 
 def _behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
     """How far behind the watermark Spark keeps rows by `attributes`, by its own solution of the join's condition."""
-    solved = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.getStateValueWatermark(
-        attributes, other.outputSet(), join.condition(), jvm.scala.Option.apply(jvm.java.lang.Long(_PROBE_MS))
-    )
-    if not solved.isDefined():
+    solved = state_watermark(jvm, join, attributes, other, _PROBE_MS)
+    if solved is None:
         return None
-    behind = _PROBE_MS - int(solved.get())
+    behind = _PROBE_MS - solved
     # Where the bound itself still matches, Spark's answer is a millisecond earlier.
     return behind - 1 if behind % 10 == 1 else behind
 
 
-def _delays(side: Any) -> list[int]:
-    found = []
+def state_watermark(jvm: Any, join: Any, attributes: Any, other: Any, watermark: int) -> int | None:
+    """By when Spark lets go of rows by `attributes` of one side of a join, in ms; None: never."""
+    solved = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.getStateValueWatermark(
+        attributes, other.outputSet(), join.condition(), jvm.scala.Option.apply(jvm.java.lang.Long(watermark))
+    )
+    return int(solved.get()) if solved.isDefined() else None
+
+
+def _delays(side: Any) -> Iterator[int]:
     for node in analysed.nodes(side):
         if node.nodeName() == "EventTimeWatermark":
-            found += [
-                int(attribute.metadata().getLong(analysed.WATERMARK_KEY))
-                for attribute in analysed.marked(analysed.sequence(node.output()))
-            ]
-    return found
+            yield from map(analysed.delay_of, analysed.marked(analysed.sequence(node.output())))
 
 
 def _holds_back(node: Any) -> bool:

@@ -6,18 +6,19 @@ and SymmetricHashJoinExec. A row is late when its event time, or its window's en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import jvm_of
-from headrace.spark.plans.analysed import SESSION_KEY, WATERMARK_KEY, identity, sequence
+from headrace.spark.plans.analysed import ARBITRARY_STATE as ARBITRARY_STATE
+from headrace.spark.plans.analysed import identity, is_attribute, is_session, marked, sequence
+from headrace.spark.plans.operations import state_watermark
 from headrace.spark.plans.plan_rewrite import Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ARBITRARY_STATE = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
 DEDUPLICATIONS = ("Deduplicate", "DeduplicateWithinWatermark")
 LIMITS = ("GlobalLimit", "Offset", "Tail")
 
@@ -78,14 +79,13 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
     found = []
     for index, node in enumerate(nodes):
         late = tuple(_event_time(node, child) for child in node.below)
-        session = any(group.metadata().contains(SESSION_KEY) for group in _groups(node))
+        session = any(map(is_session, _groups(node)))
         closing = late[0] if kind_of(node) == "Aggregate" else None
         if same and kind_of(node) != "Aggregate":
             there = [_marked(child) is not None for child in kept[index].below]
             late = tuple(column if has else None for column, has in zip(late, there, strict=True))
         if (complete and kind_of(node) == "Aggregate" and not session) or _takes_all(node):
             late = tuple(None for _ in late)
-        covered = tuple(any(True for _ in stateful(child)) for child in node.below)
         found.append(
             PlannedOperator(
                 kind=kind_of(node),
@@ -93,7 +93,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
                 time=tuple(_marked(child, windows=False) for child in node.below),
                 closing=closing,
                 session=session,
-                covered=covered,
+                covered=tuple(any(True for _ in stateful(child)) for child in node.below),
                 by_order=_by_order(kept[index] if same else node),
                 join=str(node.plan.joinType().sql()) if node.name == "Join" else "",
             )
@@ -126,16 +126,14 @@ def evictions(spark: SparkSession, optimised: Tree, evict_ms: int) -> tuple[int,
 
 
 def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
-    helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
-    if helper.isWatermarkInJoinKeys(join):
+    kept: list[int] = []
+    if jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join):
         return watermark
-    kept = [watermark]
     for side, other in ((join.left(), join.right()), (join.right(), join.left())):
-        if any(attribute.metadata().contains(WATERMARK_KEY) for attribute in sequence(side.output())):
-            asked = jvm.scala.Option.apply(jvm.java.lang.Long(watermark))
-            solved = helper.getStateValueWatermark(side.outputSet(), other.outputSet(), join.condition(), asked)
-            kept += [int(solved.get())] if solved.isDefined() else []
-    return min(kept[1:], default=watermark)
+        if marked(sequence(side.output())):
+            solved = state_watermark(jvm, join, side.outputSet(), other, watermark)
+            kept += [] if solved is None else [solved]
+    return min(kept, default=watermark)
 
 
 def _takes_all(node: Tree) -> bool:
@@ -172,28 +170,20 @@ def _by_order(node: Tree) -> bool:
     return any(identity(attribute) not in keys for attribute in sequence(node.below[0].plan.output()))
 
 
-def _groups(node: Tree) -> Iterator[Any]:
-    if node.name == "Aggregate":
-        for expression in sequence(node.plan.groupingExpressions()):
-            if expression.nodeName() == "AttributeReference":
-                yield expression
+def _groups(node: Tree) -> Iterable[Any]:
+    return filter(is_attribute, sequence(node.plan.groupingExpressions())) if node.name == "Aggregate" else ()
 
 
 def _event_time(node: Tree, child: Tree) -> int | None:
     """The position, in the child's output, of the column that the operator holds against the watermark."""
     if node.name != "Aggregate":
         return _marked(child)
-    marked = {identity(group) for group in _groups(node) if group.metadata().contains(WATERMARK_KEY)}
-    for index, attribute in enumerate(sequence(child.plan.output())):
-        if identity(attribute) in marked:
-            return index
-    return None
+    groups = set(map(identity, marked(_groups(node))))
+    return next((at for at, each in enumerate(sequence(child.plan.output())) if identity(each) in groups), None)
 
 
 def _marked(child: Tree, *, windows: bool = True) -> int | None:
     for index, attribute in enumerate(sequence(child.plan.output())):
-        if not windows and attribute.dataType().typeName() == "struct":
-            continue
-        if attribute.metadata().contains(WATERMARK_KEY):
+        if marked([attribute]) and (windows or attribute.dataType().typeName() != "struct"):
             return index
     return None

@@ -19,7 +19,8 @@ ORIGIN = "__headrace_origin"
 
 _CARRIED = (BATCH, LATE, ORIGIN)
 
-_PASSING = frozenset(
+# Nodes that give out all that their children give.
+PASSING = frozenset(
     {"Filter", "Sort", "Repartition", "RepartitionByExpression", "CollectMetrics", "ResolvedHint", "Generate", "Join"}
 )
 
@@ -82,12 +83,17 @@ def with_children(spark: SparkSession, node: Any, children: Sequence[Any]) -> An
     return node.withNewChildren(scala_seq(spark, children))
 
 
+def over(spark: SparkSession, node: Any, children: Sequence[Any]) -> Any:
+    """`node` over these children; itself where they are its own."""
+    own = sequence(node.children())
+    same = all(before.equals(now) for before, now in zip(own, children, strict=True))
+    return node if same else with_children(spark, node, children)
+
+
 def with_parts(spark: SparkSession, node: Any, parts: dict[int, Any]) -> Any:
     """A copy of `node` with some of its constructor's arguments, by position, replaced."""
-    gateway = gateway_of(spark)
-    assert gateway is not None, "a session without a gateway has no plans"
     arity = node.productArity()
-    array = gateway.new_array(jvm_of(spark).java.lang.Object, arity)
+    array = gateway_of(spark).new_array(jvm_of(spark).java.lang.Object, arity)
     for index in range(arity):
         array[index] = parts[index] if index in parts else node.productElement(index)
     return node.makeCopy(array)
@@ -176,17 +182,16 @@ def with_provenance(spark: SparkSession, tree: Tree) -> Any:
     if not tree.from_source:
         return node
     if tree.name == MARK:
-        return _appended(spark, node.child(), node.child().child())
+        project = node.child()
+        return with_columns(spark, project, _carried(project.child()), project.child())
     children = [with_provenance(spark, child) for child in tree.below]
     if tree.name in ("SubqueryAlias", "View"):
         return children[0]
-    if tree.name == "Project":
-        return _appended(spark, node, children[0])
-    if tree.name == "Expand":
-        return _expanded(spark, node, children[0])
+    if tree.name in ("Project", "Expand"):
+        return with_columns(spark, node, _carried(children[0]), children[0])
     if tree.name == "Union":
         return _united(spark, node, children)
-    if tree.name in _PASSING:
+    if tree.name in PASSING:
         return with_children(spark, node, children)
     raise UntraceableError(tree.name)
 
@@ -198,16 +203,13 @@ def _carried(node: Any) -> list[Any]:
     return [found[name] for name in _CARRIED if name in found]
 
 
-def _appended(spark: SparkSession, project: Any, child: Any) -> Any:
-    columns = [*sequence(project.projectList()), *_carried(child)]
-    return with_parts(spark, project, {0: scala_seq(spark, columns), 1: child})
-
-
-def _expanded(spark: SparkSession, expand: Any, child: Any) -> Any:
-    carried = _carried(child)
-    projections = [scala_seq(spark, [*sequence(each), *carried]) for each in sequence(expand.projections())]
-    output = scala_seq(spark, [*sequence(expand.output()), *carried])
-    return with_parts(spark, expand, {0: scala_seq(spark, projections), 1: output, 2: child})
+def with_columns(spark: SparkSession, node: Any, columns: Sequence[Any], child: Any) -> Any:
+    """A Project or an Expand over `child`, some of whose columns it gives as well."""
+    if node.nodeName() == "Project":
+        return with_parts(spark, node, {0: scala_seq(spark, [*sequence(node.projectList()), *columns]), 1: child})
+    projections = [scala_seq(spark, [*sequence(each), *columns]) for each in sequence(node.projections())]
+    output = scala_seq(spark, [*sequence(node.output()), *columns])
+    return with_parts(spark, node, {0: scala_seq(spark, projections), 1: output, 2: child})
 
 
 def _united(spark: SparkSession, union: Any, children: list[Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import execution_of, jvm_of
@@ -19,12 +19,7 @@ FED = "__headrace_fed_"
 # How many input rows of each source are remembered of a row of the result: the newest of so many shares of them.
 SHARES = 5
 # Nodes that give out all that their children give, or what they choose of it.
-_PASSING = frozenset(
-    {
-        *("Filter", "Sort", "Repartition", "RepartitionByExpression", "CollectMetrics", "ResolvedHint", "Generate"),
-        *("Join", "Window", "Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "View"),
-    }
-)
+_PASSING = plans.PASSING | {"Window", "Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "View"}
 
 
 def traced(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
@@ -37,10 +32,9 @@ def traced(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Colum
     return plans.frame_of(spark, plan), [plans.column_of(spark, each) for each in _fed(plan)]
 
 
-@dataclass
 class _Tracing:
-    spark: SparkSession
-    columns: int = field(default=0)
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark, self._numbers = spark, count(1)
 
     def of(self, node: Any) -> Any:
         """The node with the columns of what fed each of its rows, if rows of a source come through it."""
@@ -49,21 +43,15 @@ class _Tracing:
             # The hidden columns of the prefix lie below its last projection.
             project, below = node.child(), node.child().child()
             hidden = [each for each in plans.attributes(below) if plans.name_of(each) in (BATCH, ORIGIN)]
-            parts = {0: plans.scala_seq(self.spark, [*sequence(project.projectList()), *hidden])}
-            return self._begun(plans.with_parts(self.spark, project, parts))
+            return self._begun(plans.with_columns(self.spark, project, hidden, below))
         if BATCH in map(plans.name_of, plans.attributes(node)):
             return self._begun(node)
         below = [self.of(child) for child in sequence(node.children())]
         fed = [each for child in below for each in _fed(child)]
         if not fed:
             return node
-        if name == "Project":
-            columns = [*sequence(node.projectList()), *fed]
-            return plans.with_parts(self.spark, node, {0: plans.scala_seq(self.spark, columns), 1: below[0]})
-        if name == "Expand":
-            rows = [plans.scala_seq(self.spark, [*sequence(each), *fed]) for each in sequence(node.projections())]
-            output = plans.scala_seq(self.spark, [*sequence(node.output()), *fed])
-            return plans.with_parts(self.spark, node, {0: plans.scala_seq(self.spark, rows), 1: output, 2: below[0]})
+        if name in ("Project", "Expand"):
+            return plans.with_columns(self.spark, node, fed, below[0])
         if name == "Union":
             return self._union(node, below)
         if name == "Aggregate":
@@ -98,8 +86,7 @@ class _Tracing:
         return execution_of(frame.select(*[plans.column_of(self.spark, each) for each in shown], *columns)).analyzed()
 
     def _name(self) -> str:
-        self.columns += 1
-        return f"{FED}{self.columns}"
+        return f"{FED}{next(self._numbers)}"
 
     def _newest(self, attribute: Any) -> Any:
         """The greatest value of a column, under a name and an identity of its own."""
@@ -132,9 +119,9 @@ class _Tracing:
         known = {plans.name_of(each): each for each in keys}
         literal = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.Literal
         columns = [
-            plans.renamed(self.spark, known.get(plans.name_of(each)) or literal(None, each.dataType()), each)
-            if identity(each) not in map(identity, keys)
-            else each
+            each
+            if identity(each) in map(identity, keys)
+            else plans.renamed(self.spark, known.get(plans.name_of(each)) or literal(None, each.dataType()), each)
             for each in output
         ]
         shown = [plans.column_of(self.spark, each) for each in (*columns, *_fed(grouped))]

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import use_name
 from headrace.spark.jvm.gateway import jvm_of
 from headrace.spark.plans.analysed import analysed_plan, nodes, sequence, source_names
-from headrace.spark.plans.plan_rewrite import MARK, frame_of, renamed, scala_seq, with_children, with_parts
+from headrace.spark.plans.plan_rewrite import (
+    MARK,
+    Tree,
+    frame_of,
+    over,
+    renamed,
+    scala_seq,
+    stream_tree,
+    with_children,
+    with_parts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,9 +52,7 @@ def apart(spark: SparkSession, frame: DataFrame) -> DataFrame:
 def _renamed(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
     below = list(sequence(plan.children()))
     if below:
-        again = [_renamed(spark, child, seen) for child in below]
-        same = all(old.equals(new) for old, new in zip(below, again, strict=True))
-        return plan if same else with_children(spark, plan, again)
+        return over(spark, plan, [_renamed(spark, child, seen) for child in below])
     if not plan.isStreaming():
         return plan
     (name, *_) = source_names(plan) or ("",)
@@ -64,22 +71,20 @@ def _takes_away(node: Any) -> bool:
     return "cleansource -> archive" in options or "cleansource -> delete" in options
 
 
-def apart_in_batch(spark: SparkSession, plan: Any, read: Reading, uses: Collection[str]) -> Any:
-    """`plan`, in which each further use of a source reads what `read(source, use)` gives, if `uses` holds its name."""
-    return _apart_in_batch(spark, plan, read, uses, Counter())
+def apart_in_batch(
+    spark: SparkSession, plan: Any, read: Reading, uses: Collection[str], seen: Counter[str] | None = None
+) -> Any:
+    """`plan`, in which each further use of a source reads what `read(source, use)` gives, if `uses` holds its name.
 
-
-def _apart_in_batch(spark: SparkSession, plan: Any, read: Reading, uses: Collection[str], seen: Counter[str]) -> Any:
+    seen: how often each source was met so far.
+    """
+    seen = Counter() if seen is None else seen
     if plan.nodeName() == "SubqueryAlias" and (mark := str(plan.identifier().name())).startswith(MARK):
         name = mark.removeprefix(MARK)
         seen[name] += 1
         use = use_name(name, seen[name])
         return _other(spark, plan, read(name, use)) if use != name and use in uses else plan
-    below = list(sequence(plan.children()))
-    again = [_apart_in_batch(spark, child, read, uses, seen) for child in below]
-    if all(old.equals(new) for old, new in zip(below, again, strict=True)):
-        return plan
-    return with_children(spark, plan, again)
+    return over(spark, plan, [apart_in_batch(spark, child, read, uses, seen) for child in sequence(plan.children())])
 
 
 def _other(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
@@ -94,22 +99,6 @@ def _other(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
     return with_children(spark, other, [same])
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """A plan: its classes in pre-order, and its children."""
-
-    plan: Any
-    names: tuple[str, ...]
-    below: tuple[_Tree, ...]
-
-    @property
-    def leaves(self) -> Iterable[Any]:
-        if not self.below:
-            yield self.plan
-        for child in self.below:
-            yield from child.leaves
-
-
 def with_source_leaves(frame: DataFrame, streams: Mapping[str, DataFrame], source_of: Callable[[str], str]) -> Any:
     """The analysed plan of `frame`, in which each source is one leaf with the columns that its connector gives.
 
@@ -117,32 +106,25 @@ def with_source_leaves(frame: DataFrame, streams: Mapping[str, DataFrame], sourc
     that the plan's name of a use is of. A connector's part that Spark's analysis has changed stays as it is.
     """
     plan = analysed_plan(frame)
-    made = {name: _tree(analysed_plan(stream)).names for name, stream in streams.items()}
-    shapes = {name: names for name, names in made.items() if len(names) > 1}
-    if not shapes:
-        return plan
-    return _replaced(frame.sparkSession, _tree(plan), shapes, source_of)
+    made = {name: _shape(stream_tree(analysed_plan(stream))) for name, stream in streams.items()}
+    shapes = {name: shape for name, shape in made.items() if len(shape) > 1}
+    return _replaced(frame.sparkSession, stream_tree(plan), shapes, source_of) if shapes else plan
 
 
-def _tree(plan: Any) -> _Tree:
-    below = tuple(_tree(child) for child in sequence(plan.children()))
-    names = (str(plan.getClass().getSimpleName()), *(name for child in below for name in child.names))
-    return _Tree(plan, names, below)
+def _shape(tree: Tree) -> tuple[str, ...]:
+    return tuple(each.name for each in tree.walk())
 
 
 def _replaced(
-    spark: SparkSession, tree: _Tree, shapes: Mapping[str, tuple[str, ...]], source_of: Callable[[str], str]
+    spark: SparkSession, tree: Tree, shapes: Mapping[str, tuple[str, ...]], source_of: Callable[[str], str]
 ) -> Any:
-    if tree.names in shapes.values():
-        leaf = next((each for each in tree.leaves if each.isStreaming()), None)
+    if (shape := _shape(tree)) in shapes.values():
+        leaf = next((each.plan for each in tree.walk() if each.from_source and not each.below), None)
         name = stream_name(leaf) if leaf is not None else None
-        if leaf is not None and name is not None and shapes.get(source_of(name)) == tree.names:
+        if leaf is not None and name is not None and shapes.get(source_of(name)) == shape:
             at = next(at for at in range(leaf.productArity()) if leaf.productElementName(at) == "output")
             return with_parts(spark, leaf, {at: tree.plan.output()})
-    below = [_replaced(spark, child, shapes, source_of) for child in tree.below]
-    if all(new is child.plan for new, child in zip(below, tree.below, strict=True)):
-        return tree.plan
-    return with_children(spark, tree.plan, below)
+    return over(spark, tree.plan, [_replaced(spark, child, shapes, source_of) for child in tree.below])
 
 
 def stream_name(leaf: Any) -> str | None:
