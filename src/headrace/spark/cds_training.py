@@ -49,15 +49,13 @@ def _session(archive: Path, home: Path) -> SparkSession:
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.Builder().master("local[2]").appName("CDS archive")
-    for setting in settings(master="local[2]", purpose="stream"):
-        builder = builder.config(setting.key, setting.value)
-    for key, value in hadoop_files.settings({}).items():
-        builder = builder.config(key, value)
     options = (
         f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off "
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     )
     for key, value in {
+        **{setting.key: setting.value for setting in settings(master="local[2]", purpose="stream")},
+        **hadoop_files.settings({}),
         "spark.driver.extraJavaOptions": options,
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
@@ -97,12 +95,11 @@ def _to_arrow(frame: DataFrame, batch: int) -> None:
     frame.toArrow()
 
 
-def _in_python(writer: DataStreamWriter) -> DataStreamWriter:
-    return writer.foreachBatch(_to_arrow)
-
-
 def _drain(
-    frame: DataFrame, mode: str, place: Path, sink: Callable[[DataStreamWriter], DataStreamWriter] = _in_python
+    frame: DataFrame,
+    mode: str,
+    place: Path,
+    sink: Callable[[DataStreamWriter], DataStreamWriter] = lambda to: to.foreachBatch(_to_arrow),
 ) -> None:
     writer = frame.writeStream.queryName(place.name).outputMode(mode).option("checkpointLocation", str(place))
     query = sink(writer.trigger(availableNow=True)).start()
@@ -123,11 +120,7 @@ def _windows(spark: SparkSession, home: Path) -> None:
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
             event.progress.json  # noqa: B018
 
-        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            pass
-
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            pass
+        onQueryIdle = onQueryTerminated = onQueryStarted  # noqa: N815
 
     spark.streams.addListener(Listener())
     events = _source(spark, home, "json", "events").observe("seen", F.count(F.lit(1)).alias("rows"))
@@ -163,7 +156,8 @@ def _rate(spark: SparkSession, home: Path) -> None:
     rows = spark.readStream.name("rate").format("rate-micro-batch").option("rowsPerBatch", 100).load()
     counts = rows.groupBy((F.col("value") % 10).alias("key")).count()
     place = str(home / "rate")
-    query = _in_python(counts.writeStream.outputMode("update").option("checkpointLocation", place)).start()
+    writer = counts.writeStream.outputMode("update").option("checkpointLocation", place)
+    query = writer.foreachBatch(_to_arrow).start()
     end = time.monotonic() + _MOST_SECONDS
     while not (query.lastProgress and query.lastProgress.batchId > 2) and time.monotonic() < end:
         time.sleep(0.1)

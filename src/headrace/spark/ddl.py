@@ -156,10 +156,10 @@ class _Parser:
         return token
 
     def takes(self, *words: str) -> bool:
-        if self.peek().word in words or (self.peek().kind == "other" and self.peek().text in words):
-            self.at += 1
-            return True
-        return False
+        token = self.peek()
+        found = token.word in words or (token.kind == "other" and token.text in words)
+        self.at += found
+        return found
 
     def finish(self) -> None:
         left = self.peek()
@@ -186,7 +186,7 @@ class _Parser:
             names[folded] = folded
             found.append(field)
             if not self.takes(","):
-                if (follows := self.peek()).kind not in ("end",) and follows.text != end:
+                if (follows := self.peek()).kind != "end" and follows.text != end:
                     what = f"'{follows.text}' follows the type of the column '{field['name']}'"
                     raise SchemaError(what, "put a comma between two columns, and brackets around a type's size only")
                 return found
@@ -206,9 +206,8 @@ class _Parser:
             raise SchemaError(f"the column name '{name}' is followed by '{following.text}'", fix)
         self.takes(":")
         if self.peek().text == "<" and not path.count("."):
-            raise SchemaError(
-                f"the type {name.upper()} stands where a column's name should", f"write name {name.upper()}<...>"
-            )
+            what = f"the type {name.upper()} stands where a column's name should"
+            raise SchemaError(what, f"write name {name.upper()}<...>")
         if self.peek().kind == "end" or self.peek().text in (",", ">"):
             raise SchemaError(f"the column '{path}' has no type", f"write one after it, as: {name} STRING")
         found = self.type(path)
@@ -234,9 +233,8 @@ class _Parser:
         self.depth += 1
         try:
             if self.depth > MOST_DEPTH:
-                raise SchemaError(
-                    f"its types are nested more than {MOST_DEPTH} deep", "read the inner ones as a STRING"
-                )
+                what = f"its types are nested more than {MOST_DEPTH} deep"
+                raise SchemaError(what, "read the inner ones as a STRING")
             return self._type(path)
         finally:
             self.depth -= 1
@@ -291,15 +289,10 @@ class _Parser:
         if self.takes("("):
             while True:
                 number = self.take().text
-                if not number.isdigit():
-                    if word in ("geometry", "geography"):
-                        numbers.append(0)
-                    else:
-                        raise SchemaError(
-                            f"the size of {word.upper()}{_of(path)} is '{number}'", "write a whole number"
-                        )
-                else:
-                    numbers.append(int(number))
+                if not number.isdigit() and word not in ("geometry", "geography"):
+                    what = f"the size of {word.upper()}{_of(path)} is '{number}'"
+                    raise SchemaError(what, "write a whole number")
+                numbers.append(int(number) if number.isdigit() else 0)
                 if not self.takes(","):
                     break
             if not self.takes(")"):

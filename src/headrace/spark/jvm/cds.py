@@ -7,6 +7,7 @@ Spark starts as it does without an archive.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -116,11 +117,8 @@ def make(java: Java) -> Path | None:
             return archive
     except (_NoArchiveError, OSError) as error:
         why = error if isinstance(error, _NoArchiveError) else f"{error.filename or cache()}: {error.strerror or error}"
-        note = Finding(
-            code="HR003",
-            what=f"no CDS archive was made, so Spark starts a few seconds later: {why}",
-        )
-        print(note, file=sys.stderr)
+        what = f"no CDS archive was made, so Spark starts a few seconds later: {why}"
+        print(Finding(code="HR003", what=what), file=sys.stderr)
         return None
 
 
@@ -150,10 +148,8 @@ def ensure_in_background(java: Java) -> Finding | None:
         return None
     mismatch = any(note.get("jars") == str(jars) for _, note in _notes())
     why = "the CDS archive fits another Java or other jars" if mismatch else "there is no CDS archive yet"
-    return Finding(
-        code="HR003",
-        what=f"{why}: Spark starts a few seconds later this time, and one is being made in the background",
-    )
+    what = f"{why}: Spark starts a few seconds later this time, and one is being made in the background"
+    return Finding(code="HR003", what=what)
 
 
 # ------------------------------------------------------------------------------------------------ what it is bound to
@@ -161,15 +157,10 @@ def ensure_in_background(java: Java) -> Finding | None:
 
 def _jars() -> Path | None:
     """The directory of Spark's jars, found without importing pyspark."""
-    home = os.environ.get("SPARK_HOME")
-    if home:
-        jars = Path(home) / "jars"
-        return jars if jars.is_dir() else None
-    spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if (jars := Path(place) / "jars").is_dir():
-            return jars
-    return None
+    places = [home] if (home := os.environ.get("SPARK_HOME")) else []
+    if not places and (spec := importlib.util.find_spec("pyspark")):
+        places += spec.submodule_search_locations or ()
+    return next((jars for jars in (Path(place) / "jars" for place in places) if jars.is_dir()), None)
 
 
 def _key(java: Path, jars: Path) -> str:
@@ -242,12 +233,11 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
         replace_file(archive.with_suffix(".json"), json.dumps(note, indent=1) + "\n")
         publish(written, archive)
         failed.unlink(missing_ok=True)
-    except subprocess.TimeoutExpired as error:
+    except (subprocess.TimeoutExpired, _NoArchiveError) as error:
         failed.touch()
+        if isinstance(error, _NoArchiveError):
+            raise
         raise _NoArchiveError(f"the training run took more than {_MOST_SECONDS} seconds") from error
-    except _NoArchiveError:
-        failed.touch()
-        raise
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -260,16 +250,12 @@ def _clean_environment() -> dict[str, str]:
 
 @contextmanager
 def _lock(key: str) -> Iterator[None]:
-    import fcntl
-
     with open(cache() / f"{key}.lock", "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _locked(key: str) -> bool:
-    import fcntl
-
     try:
         with open(cache() / f"{key}.lock", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

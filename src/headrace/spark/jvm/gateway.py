@@ -134,17 +134,15 @@ def end_reads_first() -> None:
     """
     from py4j.clientserver import ClientServerConnection as Connection
 
-    if Connection.close.__module__ != __name__:
-        Connection.close = _reads_ended_first(Connection.close)
+    close = Connection.close
 
-
-def _reads_ended_first(close: Callable[..., None]) -> Callable[..., None]:
     def closed(self: Any, reset: bool = False) -> None:
         with suppress(OSError, AttributeError):  # Closed before, or by another thread.
             self.socket.shutdown(socket.SHUT_RD)
         close(self, reset)
 
-    return closed
+    if close.__module__ != __name__:
+        Connection.close = closed
 
 
 @contextmanager
@@ -165,7 +163,8 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
     place = Path(tempfile.mkdtemp(prefix="headrace-start-"))
     process = None
     try:
-        with _sigterm_raises():
+        # SIGTERM ends this as Ctrl-C does, so that what it has begun is cleared away.
+        with _handled_by(_end_at_once, signal.SIGTERM):
             answer = place / "connection"
             with _signals_held():
                 process = subprocess.Popen(
@@ -252,37 +251,29 @@ def _signals_held() -> Iterator[None]:
     In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would
     not do: the signal would come by another thread.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     held: list[int] = []
-    before = {
-        each: signal.signal(each, lambda number, _: held.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with _handled_by(lambda number, _: held.append(number), signal.SIGINT, signal.SIGTERM):
         yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
     if held:
         signal.raise_signal(held[0])
 
 
+def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """SIGTERM ends this block as Ctrl-C does, so that what it has begun is cleared away."""
+def _handled_by(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+    """Let a handler take `signals` in this block; only the main thread can have them handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def handler(number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, handler)
+    before = {each: signal.signal(each, handler) for each in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, former in before.items():
+            signal.signal(each, former)
 
 
 def kill() -> None:

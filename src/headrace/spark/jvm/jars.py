@@ -15,17 +15,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from headrace.contract import Jars
 from headrace.errors import Finding, PlatformError, nearest
 from headrace.spark.jvm.maven import ChecksumError, FetchError, fetch, known_sums, nearest_version
-from headrace.spark.jvm.settings import (
-    FILE_MANAGER_SOURCE,
-    OBJECT_STORE_SETTINGS,
-    default_partitions,
-)
+from headrace.spark.jvm.settings import FILE_MANAGER_SOURCE, OBJECT_STORE_SETTINGS, default_partitions
 from headrace.storage.durable import replace_file
 
 DIRECTORIES_VARIABLE = "HEADRACE_CONNECTORS"
@@ -46,6 +43,8 @@ def known() -> dict[str, Jars]:
     """Every connector that Headrace can fetch, for the installed Spark."""
     minor = ".".join(version("pyspark").split(".")[:2])
     spark = FIRST_PATCH.get(minor, version("pyspark"))
+    client = next((Path(str(files("pyspark"))) / "jars").glob("hadoop-client-api-*.jar"), None)
+    hadoop = HADOOP if client is None else client.stem.removeprefix("hadoop-client-api-")
     found = (
         Jars(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
         Jars(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
@@ -64,7 +63,7 @@ def known() -> dict[str, Jars]:
             name="s3",
             coordinates=tuple(f"software.amazon.awssdk:{part}:{AWS_SDK}" for part in ("s3-transfer-manager", "sts")),
             alone=(
-                f"org.apache.hadoop:hadoop-aws:{_hadoop()}",
+                f"org.apache.hadoop:hadoop-aws:{hadoop}",
                 f"software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:{ANALYTICS}",
             ),
             sources=(FILE_MANAGER_SOURCE,),
@@ -74,12 +73,6 @@ def known() -> dict[str, Jars]:
         Jars(name="local-files", coordinates=("com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",)),
     )
     return {connector.name: connector for connector in found}
-
-
-def _hadoop() -> str:
-    """The version of Hadoop's client among Spark's own jars."""
-    found = next((Path(str(files("pyspark"))) / "jars").glob("hadoop-client-api-*.jar"), None)
-    return HADOOP if found is None else found.stem.removeprefix("hadoop-client-api-")
 
 
 def chosen(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
@@ -103,11 +96,12 @@ def settings(
     Raises PlatformError when a jar is neither here nor to be had.
     """
     found: dict[str, str] = {}
+    given = []
     for connector in connectors:
-        jars = ",".join(str(jar) for jar in _jars(connector, root))
-        for key, value in {**connector.settings, "spark.jars": jars}.items():
-            found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
-    for key, value in (own or {}).items():
+        jars = find(connector, root)
+        jars = install(connector, cache()) if jars is None else jars
+        given.append({**connector.settings, "spark.jars": ",".join(map(str, jars))})
+    for key, value in chain.from_iterable(each.items() for each in (*given, own or {})):
         found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
     return found
 
@@ -179,17 +173,11 @@ def install(connector: Jars, directory: Path) -> list[Path]:
             f"and could not be fetched: {error}",
             fix=_fix(error, directory),
         ) from error
-    if unknown := sorted(jar.name for jar in fetched if jar.name not in known_sums()):
-        print(_unchecked(connector.name, unknown), file=sys.stderr)
+    if unknown := ", ".join(sorted(jar.name for jar in fetched if jar.name not in known_sums())):
+        what = f"of the connector '{connector.name}', these jars are unchecked, for want of a SHA-256 sum: {unknown}"
+        note = Finding(code="HR484", what=what, fix="compare them with the sums that their projects publish")
+        print(note, file=sys.stderr)
     return sorted((*fetched, *compiled))
-
-
-def _unchecked(name: str, jars: Sequence[str]) -> Finding:
-    return Finding(
-        code="HR484",
-        what=f"of the connector '{name}', these jars are unchecked, for want of a SHA-256 sum: {', '.join(jars)}",
-        fix="compare them with the sums that their projects publish",
-    )
 
 
 def _fix(error: FetchError | OSError, directory: Path) -> str:
@@ -202,11 +190,6 @@ def _fix(error: FetchError | OSError, directory: Path) -> str:
     if directory == cache():
         return f"on a machine with a network: headrace jars fetch DIR; then set {DIRECTORIES_VARIABLE}=DIR"
     return "see that this machine reaches the repository (proxies and mirrors in ~/.m2/settings.xml), then try again"
-
-
-def _jars(connector: Jars, root: Path | None) -> list[Path]:
-    found = find(connector, root)
-    return install(connector, cache()) if found is None else found
 
 
 class CompileError(Exception):

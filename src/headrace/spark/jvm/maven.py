@@ -69,9 +69,8 @@ def fetch(
         sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
         own = {_artifact(jar.name) for jar in sparks}
         if other := changed(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
-            raise ChecksumError(
-                f"{', '.join(sorted(other))} has another SHA-256 sum than this version of Headrace knows"
-            )
+            named = ", ".join(sorted(other))
+            raise ChecksumError(f"{named} has another SHA-256 sum than this version of Headrace knows")
         fetched = [jar for jar in sorted(Path(scratch).glob("*.jar")) if _artifact(jar.name) not in own]
         return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
 

@@ -71,17 +71,15 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     home = path.parent.parent
     version = _released(home) or _answered(program)
     if version is None:
-        raise PlatformError(
-            code="HR001",
-            what=f"{place} does not answer as a Java does, and Spark needs Java {NEEDED} or newer",
-            fix=INSTALL,
-        )
+        raise _no_java(f"{place} does not answer as a Java does")
     major = _major(version)
     if major < NEEDED:
-        raise PlatformError(
-            code="HR001", what=f"{place} is Java {version}, and Spark needs Java {NEEDED} or newer", fix=INSTALL
-        )
+        raise _no_java(f"{place} is Java {version}")
     return Java(path=path, home=home, version=version, major=major)
+
+
+def _no_java(what: str, fix: str = INSTALL) -> PlatformError:
+    return PlatformError(code="HR001", what=f"{what}, and Spark needs Java {NEEDED} or newer", fix=fix)
 
 
 def _program(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -89,28 +87,20 @@ def _program(environ: Mapping[str, str]) -> tuple[str, str]:
     if home := environ.get("JAVA_HOME"):
         program = os.path.join(home, "bin", "java")
         if not os.access(program, os.X_OK):
-            raise PlatformError(
-                code="HR001",
-                what=f"JAVA_HOME is {home}, where there is no bin/java, and Spark needs Java {NEEDED} or newer",
-                fix=f"set JAVA_HOME to a Java that is there, or unset it; {INSTALL}",
-            )
+            fix = f"set JAVA_HOME to a Java that is there, or unset it; {INSTALL}"
+            raise _no_java(f"JAVA_HOME is {home}, where there is no bin/java", fix)
         return program, f"{program} (from JAVA_HOME)"
     found = shutil.which("java", path=environ.get("PATH", os.defpath))
     if found is None:
-        raise PlatformError(
-            code="HR001",
-            what=f"no Java was found on the PATH, JAVA_HOME is not set, and Spark needs Java {NEEDED} or newer",
-            fix=INSTALL,
-        )
+        raise _no_java("no Java was found on the PATH, JAVA_HOME is not set")
     return found, found
 
 
 def _released(home: Path) -> str | None:
     try:
-        found = _RELEASE.search((home / "release").read_text(encoding="utf-8", errors="replace"))
+        return _version(_RELEASE, (home / "release").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-    return found.group(1) if found and _major(found.group(1)) else None
 
 
 def _answered(program: str) -> str | None:
@@ -118,16 +108,18 @@ def _answered(program: str) -> str | None:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _ANSWER.search(done.stderr + done.stdout)
+    return _version(_ANSWER, done.stderr + done.stdout)
+
+
+def _version(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
     return found.group(1) if found and _major(found.group(1)) else None
 
 
 def _major(version: str) -> int:
     """17 of `17.0.15`, 8 of `1.8.0_392`, 0 of what is no version."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
-    if numbers[:1] == [1]:
-        return numbers[1] if len(numbers) > 1 else 1
-    return numbers[0] if numbers else 0
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]] or [0]
+    return numbers[-1] if numbers[0] == 1 else numbers[0]
 
 
 def require_version(version: str) -> None:

@@ -88,14 +88,14 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
             conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
     else:
         conf |= hadoop_files.on_class_path(conf)
-    own = conf.get("spark.driver.extraJavaOptions", "")
+    own = conf.get(gateway.JAVA_OPTIONS, "")
     require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     memory, log_level = conf.get("spark.driver.memory", ""), conf.get("spark.log.level", "")
     options = jvm_options(purpose, own, local=is_local(master), log_level=log_level, memory=memory)
     options += cds.options(java)
     if made := cds.ensure_in_background(java):
         print(made, file=sys.stderr)
-    conf["spark.driver.extraJavaOptions"] = " ".join([*options, own]).strip()
+    conf[gateway.JAVA_OPTIONS] = " ".join([*options, own]).strip()
     return _started(master, conf)
 
 
@@ -188,11 +188,8 @@ def give_up() -> None:
     """Let py4j close such connections, for every gateway of this process; a second call changes nothing."""
     from py4j.clientserver import ClientServerConnection
 
-    if ClientServerConnection.send_command.__module__ != __name__:
-        ClientServerConnection.send_command = _closing(ClientServerConnection.send_command)
+    send: Callable[[Any, str], str] = ClientServerConnection.send_command
 
-
-def _closing(send: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
     def sent(self: Any, command: str) -> str:
         try:
             return send(self, command)
@@ -202,7 +199,8 @@ def _closing(send: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
             self.close()
             raise
 
-    return sent
+    if send.__module__ != __name__:
+        ClientServerConnection.send_command = sent
 
 
 @dataclass(frozen=True)
@@ -233,16 +231,10 @@ def require(purpose: Purpose, settings: Mapping[str, str]) -> None:
     global _started_for
     wanted = _Asked(purpose, dict(settings))
     context: Any = SparkContext
-    gateway = context._gateway
-    if (
-        gateway is not None
-        and context._active_spark_context is None
-        and _started_for
-        and not _started_for.serves(wanted)
-    ):
-        end(gateway)
-        gateway = context._gateway
-    if gateway is None:
+    is_idle = context._gateway is not None and context._active_spark_context is None
+    if is_idle and _started_for and not _started_for.serves(wanted):
+        end(context._gateway)
+    if context._gateway is None:
         _started_for = wanted
 
 

@@ -59,13 +59,12 @@ FILE_MANAGERS = {
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
-def object_store_settings(own: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def object_store_settings(own: Mapping[str, str]) -> dict[str, str]:
     """What of the environment a session needs beside its `own` settings: Hadoop's client asks for less of it."""
-    environ = os.environ if environ is None else environ
-    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     # As AWS's tools for Python do; Hadoop's client takes another one where an endpoint has no region in its name.
     usual = "us-east-1" if endpoint or f"{OBJECT_STORE_PREFIX}endpoint" in own else None
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or usual
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or usual
     wanted = {f"{OBJECT_STORE_PREFIX}endpoint": endpoint, f"{OBJECT_STORE_PREFIX}endpoint.region": region}
     return {key: value for key, value in wanted.items() if value is not None and key not in own}
 
@@ -138,11 +137,7 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
         "with offsets kept by name, Spark 4.2 fails at every start after a crash when it looks for a repartitioning "
         "that was cut off (None.get)",
     )
-    yield Setting(
-        "spark.sql.session.timeZone",
-        "UTC",
-        "one event has one hour on every machine",
-    )
+    yield Setting("spark.sql.session.timeZone", "UTC", "one event has one hour on every machine")
     yield Setting(
         "spark.sql.execution.arrow.pyspark.enabled",
         "true",
@@ -159,11 +154,7 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
         "many queries in one application share the cores instead of waiting for the one that came first; each batch "
         "has a pool of its own, the oldest first: of pools named after queries Spark prefers the first of the alphabet",
     )
-    yield Setting(
-        "spark.sql.streaming.metricsEnabled",
-        "true",
-        "progress is in Spark's own metrics as well",
-    )
+    yield Setting("spark.sql.streaming.metricsEnabled", "true", "progress is in Spark's own metrics as well")
     for name in ("csv", "json"):
         yield Setting(
             f"spark.sql.{name}.filterPushdown.enabled",
@@ -185,7 +176,7 @@ def settings(*, master: str, purpose: Purpose) -> Iterator[Setting]:
             "groups a batch of 20,000 rows took 0.70 s, now 0.59 s",
         )
         yield Setting(
-            "spark.sql.streaming.checkpointFileManagerClass",
+            FILE_MANAGER,
             LOCAL_FILE_MANAGER,
             "the default forks a process for each small file of the checkpoint: a batch took 0.31 s, now 0.18 s",
         )

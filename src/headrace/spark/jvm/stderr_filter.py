@@ -130,16 +130,14 @@ class Said:
 
     @classmethod
     def _made(cls, facts: dict[str, Any]) -> Said:
-        numbers = {name: int(facts[name]) for name in ("batch", "ms") if facts.get(name) is not None}
-        texts = {name: str(facts[name]) or None for name in ("logger", "thread", "query") if facts.get(name)}
+        further: dict[str, Any] = {name: int(facts[name]) for name in ("batch", "ms") if facts.get(name) is not None}
+        further |= {name: str(facts[name]) for name in ("logger", "thread", "query") if facts.get(name)}
         level = str(facts.get("level") or "info").lower()
         return cls(
             message=str(facts["message"]).rstrip("\n"),
             to=facts.get("to", "both"),
             level={"warn": "warning", "fatal": "error"}.get(level, level),
-            batch=numbers.get("batch"),
-            ms=numbers.get("ms"),
-            **texts,
+            **further,
         )
 
 

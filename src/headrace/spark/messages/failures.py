@@ -153,10 +153,7 @@ KNOWN = (
         "a row does not fit the schema{at}{record}",
         "fix the file (or complete it, if it was half written) and start again: the batch is read again from its "
         "beginning; or set on_bad_row to quarantine, and such rows are quarantined",
-        conditions=(
-            "MALFORMED_RECORD_IN_PARSING",
-            "MALFORMED_CSV_RECORD",
-        ),
+        conditions=("MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD"),
     ),
     Known(
         "HR303",
@@ -306,11 +303,9 @@ def finding_of_message(
         return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
     if found := known_failure(text, subject=subject, where=where, connectors=connectors):
         return found
-    if (worker := _of_worker(text)) is not None:
-        return Finding(code=worker.code, what=f"{subject}: {worker.what}", fix=worker.fix, where=where)
-    for failure in installed():
-        if (told := failure.seen_in(text)) is not None:
-            return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
+    others = (failure.seen_in(text) for failure in installed())
+    if told := _of_worker(text) or next((each for each in others if each is not None), None):
+        return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
     python = python_error(text)
     return Finding(
         code="HR601",

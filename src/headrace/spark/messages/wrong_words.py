@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import nearest
@@ -76,6 +76,15 @@ _UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECO
 _TYPES_AT = r"(?:ARRAY|BIGINT|BINARY|BOOLEAN|DATE|DECIMAL|DOUBLE|FLOAT|INT|MAP|STRING|STRUCT|TIMESTAMP)"
 _TOKEN = re.compile(r"\s+|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|.", re.DOTALL)
 _ALIKE = 0.7
+# What to write for a sign that SQL has not.
+_SIGNS = {
+    "#": "begin a comment with --, which ends with its line",
+    "[": "write a name with odd letters in backticks: `name`",
+    "&": "write AND",
+    "|": "write OR",
+    "!": "write != or <> for not equal, and NOT before a condition",
+    "@": "write the value itself; in headrace.yml ${NAME} takes it from the environment",
+}
 _ORDER = "write the clauses in this order: SELECT, FROM, WHERE, GROUP BY, HAVING, ORDER BY"
 
 
@@ -98,12 +107,15 @@ def function(name: str) -> str:
     wanted = name.rpartition(".")[2].lower()
     if wanted in _ELSEWHERE:
         return f"in Spark it is {_ELSEWHERE[wanted]}"
-    near = nearest(wanted, (each for each in dir(functions) if each.islower() and not each.startswith("_")))
-    if near.startswith("did you mean"):
-        return near
-    return (
-        "take one of Spark's functions (its SQL reference, 'Functions'), or write a UDF in Python in place of the SQL"
-    )
+    known = (each for each in dir(functions) if each.islower() and not each.startswith("_"))
+    otherwise = "take one of Spark's functions (its SQL reference, 'Functions'), or write a UDF in Python in place of "
+    return _near(wanted, known, otherwise + "the SQL")
+
+
+def _near(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Which of the names that are known was meant; else what to do."""
+    near = nearest(name, known)
+    return near if near.startswith("did you mean") else otherwise
 
 
 def argument_of(name: str) -> str:
@@ -160,15 +172,11 @@ def attribute(name: str, error: BaseException) -> str:
     """Which column or method of the DataFrame was meant, that `error` was raised for."""
     if name in _OF_PYTHON:
         return _OF_PYTHON[name]
-    trace, frame = error.__traceback__, None
-    while trace is not None:
-        found = trace.tb_frame.f_locals.get("self")
-        frame = found if hasattr(type(found), "withColumn") else frame
-        trace = trace.tb_next
+    seen = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frame = next((each for each in reversed(seen) if hasattr(type(each), "withColumn")), None)
     methods = [each for each in dir(type(frame)) if not each.startswith("_")] if frame is not None else []
     columns = list(frame.columns) if frame is not None else []
-    near = nearest(name, [*columns, *methods])
-    return near if near.startswith("did you mean") else f"its columns are {', '.join(columns)}"
+    return _near(name, [*columns, *methods], f"its columns are {', '.join(columns)}")
 
 
 _PLAIN_FUNCTIONS = ("max", "min", "sum", "abs", "round", "len", "int", "float", "str", "any", "all", "pow", "hash")
@@ -178,12 +186,10 @@ def of_python(error: BaseException) -> str:
     """What to write where Python itself refused the user's line, '' where nothing more is known."""
     said, line = str(error), _line(error)
     if isinstance(error, NameError) and error.name:
-        scope = _scope(error)
-        near = nearest(error.name, scope)
-        return near if near.startswith("did you mean") else f"define or import {error.name} in this file"
+        return _near(error.name, _scope(error), f"define or import {error.name} in this file")
     if isinstance(error, AttributeError) and error.name and inspect.ismodule(error.obj):
-        near = nearest(error.name, (each for each in dir(error.obj) if not each.startswith("_")))
-        return near if near.startswith("did you mean") else f"take a function that {error.obj.__name__} has"
+        known = (each for each in dir(error.obj) if not each.startswith("_"))
+        return _near(error.name, known, f"take a function that {error.obj.__name__} has")
     if isinstance(error, AttributeError) and isinstance(error.obj, str) and error.name == "_jdf":
         return "give the DataFrame itself, not its name: declare the input as a parameter of the function"
     if "_get_object_id" in said:
@@ -208,18 +214,14 @@ def of_python(error: BaseException) -> str:
 
 def _scope(error: BaseException) -> list[str]:
     """The names that the line of the fault could have used."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return [] if trace is None else [*trace.tb_frame.f_locals, *trace.tb_frame.f_globals]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [*frames[-1].f_locals, *frames[-1].f_globals] if frames else []
 
 
 def _line(error: BaseException) -> str:
     """The innermost line of the trace that is not of an installed package."""
-    lines = [
-        each.line or "" for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename
-    ]
-    return lines[-1] if lines else ""
+    own = (each for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename)
+    return "".join([each.line or "" for each in own][-1:])
 
 
 @dataclass(frozen=True)
@@ -264,11 +266,8 @@ def fix_at(found: Stop | None) -> str:
         return "write an expression or a SELECT as Spark's SQL has it, and a schema as 'a INT, b STRING'"
     word, behind = found.word.upper(), found.behind
     last = found.before[-1].upper() if found.before else ""
-    signs = _sign(found.word, last, behind)
-    if signs:
-        return signs
-    if comma := _comma(found, word, last):
-        return comma
+    if known := _sign(found.word, last, behind) or _comma(found, word, last):
+        return known
     if last in _WITH_BY:
         return _ORDER if word == "BY" else f"write {last} BY"
     if re.fullmatch(_TYPES_AT, word) and "CAST" in (each.upper() for each in found.before):
@@ -285,20 +284,11 @@ def fix_at(found: Stop | None) -> str:
 
 def _sign(word: str, last: str, behind: tuple[str, ...]) -> str:
     """What is written with another sign in SQL, '' for none that is known."""
-    pair = word + (behind[0] if behind else "")
-    if word in ("#",) or pair == "//" or (word == "/" and last == "/"):
-        return "begin a comment with --, which ends with its line"
-    if word == "[":
-        return "write a name with odd letters in backticks: `name`"
-    if word in ("&", "|"):
-        return f"write {'AND' if word == '&' else 'OR'}"
+    if [word, *behind][:2] == ["/", "/"] or (word == "/" and last == "/"):
+        return _SIGNS["#"]
     if word == "=" and last in (":", "="):
         return "write a single = to compare"
-    if word == "!":
-        return "write != or <> for not equal, and NOT before a condition"
-    if word == "@":
-        return "write the value itself; in headrace.yml ${NAME} takes it from the environment"
-    return ""
+    return _SIGNS.get(word, "")
 
 
 def _comma(found: Stop, word: str, last: str) -> str:

@@ -18,15 +18,11 @@ _PATTERNS = ("PYTHON_UDF", "GENERATOR")
 class PythonFunction:
     """A Python function of a plan.
 
-    position: its place among those of the plan, in pre-order.
-    result_id: the identity of the expression's result, by which it is found in the plan's JSON.
     function: the copy that Spark's workers get; of a table function its class.
     eval_type: Spark's number of how it is called (`PythonEvalType`).
     return_type: the type of what it returns, as Spark's JSON.
     """
 
-    position: int
-    result_id: int
     name: str
     function: Any
     eval_type: int
@@ -34,19 +30,21 @@ class PythonFunction:
 
 
 def functions(plan: Any) -> dict[int, PythonFunction]:
-    """The Python functions of the JVM's logical plan `plan`, by the identity of their results, in pre-order."""
+    """The Python functions of the JVM's logical plan `plan`, in pre-order.
+
+    Each by the identity of its expression's result, by which it is found in the plan's JSON.
+    """
     found: dict[int, PythonFunction] = {}
     walk = _Walk()
     for expression in walk.plan(plan):
         result_id = int(expression.resultId().id())
         if result_id not in found:
+            is_table = expression.getClass().getSimpleName() == "PythonUDTF"
             found[result_id] = PythonFunction(
-                position=len(found),
-                result_id=result_id,
                 name=str(expression.name()),
                 function=_function(expression.func(), walk.context),
                 eval_type=int(expression.evalType()),
-                return_type=str(_return_type(expression)),
+                return_type=str((expression.elementSchema() if is_table else expression.dataType()).json()),
             )
     return found
 
@@ -90,11 +88,6 @@ class _Walk:
 
     def _holds(self, node: Any) -> bool:
         return any(node.containsPattern(pattern) for pattern in self._patterns)
-
-
-def _return_type(expression: Any) -> Any:
-    is_table = expression.getClass().getSimpleName() == "PythonUDTF"
-    return (expression.elementSchema() if is_table else expression.dataType()).json()
 
 
 def _function(held: Any, context: Any) -> Any:

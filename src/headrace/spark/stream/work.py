@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from headrace.contract import BatchWork
 from headrace.spark.jvm.gateway import gateway_of, java_context, jvm_of
@@ -27,25 +28,29 @@ def batch_work(spark: SparkSession, run_id: str, *, seconds: float) -> BatchWork
     from py4j.protocol import Py4JError
 
     tracker = spark.sparkContext.statusTracker()
-    store = java_context(spark).statusStore()
     tasks_done = tasks = rows = moved = 0
     try:
         running = set(tracker.getJobIdsForGroup(run_id)) & set(tracker.getActiveJobsIds())
-        for job in running:
-            info = tracker.getJobInfo(job)
-            for stage_id in info.stageIds if info else ():
-                stage = store.lastStageAttempt(stage_id)
-                tasks += stage.numTasks()
-                tasks_done += stage.numCompleteTasks()
-                rows += stage.inputRecords()
-                # Spark brings these up to date while a task runs, with each heartbeat of its executor.
-                moved += stage.inputBytes() + stage.shuffleReadRecords() + stage.shuffleWriteRecords()
+        for _, stage in _stages(spark, running):
+            tasks += stage.numTasks()
+            tasks_done += stage.numCompleteTasks()
+            rows += stage.inputRecords()
+            # Spark brings these up to date while a task runs, with each heartbeat of its executor.
+            moved += stage.inputBytes() + stage.shuffleReadRecords() + stage.shuffleWriteRecords()
     except Py4JError:
         return None  # A job has ended meanwhile, and its stages are forgotten.
     if not running:
         return None
     mark = (*sorted(running), tasks_done, rows, moved)
     return BatchWork(tasks_done=tasks_done, tasks=tasks, rows=rows, seconds=seconds, mark=mark)
+
+
+def _stages(spark: SparkSession, jobs: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    """The number and the last attempt of each stage of these jobs."""
+    tracker, store = spark.sparkContext.statusTracker(), java_context(spark).statusStore()
+    for job in jobs:
+        info = tracker.getJobInfo(job)
+        yield from ((number, store.lastStageAttempt(number)) for number in (info.stageIds if info else ()))
 
 
 def executors(spark: SparkSession) -> frozenset[str]:
@@ -69,22 +74,21 @@ def task_failures(spark: SparkSession) -> tuple[int, int]:
     failed = lost = 0
     if not (spark.sparkContext.master or "").startswith("local"):
         with suppress(Py4JError, OSError, AttributeError):
-            each = java_context(spark).statusStore().executorList(False).iterator()
-            while each.hasNext():
-                executor = each.next()
-                failed, lost = failed + int(executor.failedTasks()), lost + int(not executor.isActive())
+            for each in _executors(spark, active=False):
+                failed, lost = failed + int(each.failedTasks()), lost + int(not each.isActive())
     return failed, lost
 
 
 def block_managers(spark: SparkSession) -> Iterator[tuple[str, str]]:
-    """The id of each living executor and where it listens, the driver's among them.
+    """The id of each living executor and where it listens, the driver's among them."""
+    return ((str(each.id()), str(each.hostPort())) for each in _executors(spark, active=True))
 
-    Source: AppStatusStore.executorList, which Spark keeps with or without its UI.
-    """
-    found = java_context(spark).statusStore().executorList(True).iterator()
+
+def _executors(spark: SparkSession, *, active: bool) -> Iterator[Any]:
+    """What AppStatusStore.executorList, which Spark keeps with or without its UI, tells of each, or of living ones."""
+    found = java_context(spark).statusStore().executorList(active).iterator()
     while found.hasNext():
-        each = found.next()
-        yield str(each.id()), str(each.hostPort())
+        yield found.next()
 
 
 def has_work(spark: SparkSession) -> bool:
@@ -133,29 +137,27 @@ def task_skew(spark: SparkSession, run_id: str, *, after: int) -> tuple[float | 
     """
     from py4j.protocol import Py4JError
 
-    tracker, store = spark.sparkContext.statusTracker(), java_context(spark).statusStore()
-    longest: tuple[int, int, int] | None = None
-    newest = after
-    try:
+    newest, store = after, java_context(spark).statusStore()
+    # A stage may be forgotten meanwhile.
+    with suppress(Py4JError):
         # A thousand jobs are kept, and each number is a call into the JVM.
-        for job in java_context(spark).statusTracker().getJobIdsForGroup(run_id):
-            if job <= after:
-                break
-            newest = max(newest, job)
-            info = tracker.getJobInfo(job)
-            for stage_id in info.stageIds if info else ():
-                stage = store.lastStageAttempt(stage_id)
-                if stage.numCompleteTasks() > 1:
-                    found = (int(stage.executorRunTime()), stage_id, stage.attemptId())
-                    longest = max(longest or found, found)
+        kept = java_context(spark).statusTracker().getJobIdsForGroup(run_id)
+        jobs = list(takewhile(lambda job: job > after, kept))
+        newest = max(jobs, default=after)
+        longest = max(
+            (
+                (int(stage.executorRunTime()), number, stage.attemptId())
+                for number, stage in _stages(spark, jobs)
+                if stage.numCompleteTasks() > 1
+            ),
+            default=None,
+        )
         if longest is None:
             return None, newest
         quantiles = gateway_of(spark).new_array(jvm_of(spark).double, 2)
         quantiles[0], quantiles[1] = 0.5, 1.0
         summary = store.taskSummary(longest[1], longest[2], quantiles)
-        if summary.isEmpty():
-            return None, newest
-        times = summary.get().executorRunTime()
-        return round(times.apply(1) / max(1.0, times.apply(0)), 1), newest
-    except Py4JError:
-        return None, newest  # A stage is forgotten meanwhile.
+        if not summary.isEmpty():
+            times = summary.get().executorRunTime()
+            return round(times.apply(1) / max(1.0, times.apply(0)), 1), newest
+    return None, newest
