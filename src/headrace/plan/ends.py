@@ -38,13 +38,20 @@ def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str,
     places = [options.pop(name) for name in [*options] if name in connector.place_options]
     described |= options
     if places:
-        described["place"] = _place(project, connector) or (places[0] if len(places) == 1 else places)
+        # The directory, the table or the topics, in one spelling.
+        named = [value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM]
+        found = [within(project, each) if isinstance(each, str) else each for each in named]
+        described["place"] = _alone(found) or _alone(places)
     schema = connector.declared_schema()
     if schema is not None and connector.quarantines:
         described["judged columns"] = schema_fields(schema)
     elif schema is not None and connector.columns_by_position:
         described["columns"] = [each.split()[0] for each in schema_fields(schema)]
     return described
+
+
+def _alone(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
 
 
 def sink_facts(project: Project, query: Query, kept: Kept) -> dict[str, Any]:
@@ -111,13 +118,6 @@ def schema_fields(schema: str) -> list[str]:
     except (PySparkException, ValueError):
         return [schema]
     return [f"{each.name} {each.dataType.simpleString()}{'' if each.nullable else ' not null'}" for each in found]
-
-
-def _place(project: Project, connector: SourceConnector) -> Any:
-    """The directory, the table or the topics that a source reads, in one spelling."""
-    described = {key: value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM}
-    found = [within(project, each) if isinstance(each, str) else each for each in described.values()]
-    return found[0] if len(found) == 1 else found
 
 
 def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterator[tuple[str, Any]]:

@@ -22,67 +22,61 @@ _COMMUTATIVE = {
 _SYMMETRIC = {"EqualTo": "=", "EqualNullSafe": "<=>", "Greatest": "greatest", "Least": "least"}
 _MIRRORED = {"GreaterThan": ("<", True), "GreaterThanOrEqual": ("<=", True), "LessThan": ("<", False)}
 _MIRRORED["LessThanOrEqual"] = ("<=", False)
-_TRANSPARENT = frozenset(
-    {"Alias", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "KnownNotContainsNull"}
-)
+_TRANSPARENT = {"Alias", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "KnownNotContainsNull"}
 # How many of its children each has beside its seed, by which rows fall otherwise and mean the same.
 _CHANCE = {"Rand": 0, "Randn": 0, "Uuid": 0, "Shuffle": 1, "RandStr": 1, "Uniform": 2}
 # They are NULL, and a condition does not hold, where one of their operands is.
-_STRICT = frozenset(
-    {
-        "Add",
-        "Cast",
-        "Contains",
-        "Divide",
-        "EndsWith",
-        "EqualTo",
-        "GreaterThan",
-        "GreaterThanOrEqual",
-        "LessThan",
-        "LessThanOrEqual",
-        "Like",
-        "Multiply",
-        "Not",
-        "RLike",
-        "Remainder",
-        "StartsWith",
-        "Subtract",
-        "UnaryMinus",
-    }
-)
+_STRICT = {
+    "Add",
+    "Cast",
+    "Contains",
+    "Divide",
+    "EndsWith",
+    "EqualTo",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "LessThan",
+    "LessThanOrEqual",
+    "Like",
+    "Multiply",
+    "Not",
+    "RLike",
+    "Remainder",
+    "StartsWith",
+    "Subtract",
+    "UnaryMinus",
+}
 _CASES = ("If", "CaseWhen")
 _WHOLE = ("byte", "short", "integer", "long")
-_PYTHON = frozenset({"PythonUDF", "PythonUDAF", "PythonUDTF"})
+_PYTHON = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
 # They name a child by its position, an identity that changes from start to start, or what the optimizer may leave open.
-_UNTOLD = frozenset(
-    {
-        "child",
-        "children",
-        "left",
-        "right",
-        "exprId",
-        "jvmId",
-        "resultId",
-        "qualifier",
-        "metadata",
-        "explicitMetadata",
-        "nonInheritableMetadataKeys",
-        "unrequiredChildIndex",
-        "nodeId",
-        "randomSeed",
-        "hideSeed",
-        "timeZoneId",
-        "nullable",
-        "outerAttrs",
-        "mayHaveCountBug",
-        "needsJoinCondition",
-        "hint",
-        "stats",
-        "origin",
-        "udfDeterministic",
-        "seed",
-    }
-)
+_UNTOLD = {
+    "child",
+    "children",
+    "left",
+    "right",
+    "exprId",
+    "jvmId",
+    "resultId",
+    "qualifier",
+    "metadata",
+    "explicitMetadata",
+    "nonInheritableMetadataKeys",
+    "unrequiredChildIndex",
+    "nodeId",
+    "randomSeed",
+    "hideSeed",
+    "timeZoneId",
+    "nullable",
+    "outerAttrs",
+    "mayHaveCountBug",
+    "needsJoinCondition",
+    "hint",
+    "stats",
+    "origin",
+    "udfDeterministic",
+    "seed",
+}
 
 
 class Expressions:

@@ -75,11 +75,13 @@ def form_of(
     """
     # What a connector puts on a source is not the query's.
     plan = with_source_leaves(frame, streams, source_of)
-    tree = _called(plan_tree(frame.sparkSession, plan), called)
+    tree = plan_tree(frame.sparkSession, plan)
+    inputs = {key: renamed(each, called) if isinstance(each, str) else each for key, each in tree.inputs.items()}
+    tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
-    inputs, complete = _Inputs(project, query, code, frame.sparkSession), query.mode == "complete"
-    found = normal(tree, complete=complete, python=code.named, static=inputs.text)
-    shape = normal(tree, complete=complete, python=lambda *_: "python", static=inputs.text)
+    static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
+    found = normal(tree, complete=complete, python=code.named, static=static)
+    shape = normal(tree, complete=complete, python=lambda *_: "python", static=static)
     pieces = code.pieces(query)
     return QueryForm(
         operators=found.operators,
@@ -102,12 +104,6 @@ def form_of(
         packages=code.packages(),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
     )
-
-
-def _called(tree: PlanTree, called: Mapping[str, str]) -> PlanTree:
-    """The plan with other names of the streams that feed it."""
-    inputs = {key: renamed(each, called) if isinstance(each, str) else each for key, each in tree.inputs.items()}
-    return replace(tree, inputs=inputs) if called else tree
 
 
 class _Code:

@@ -19,18 +19,16 @@ from headrace.spark.plans.analysed import ARBITRARY_STATE
 from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput
 
 # They change nothing of a row: where rows lie, hints, counts on the way.
-_PASSING = frozenset(
-    {
-        "CollectMetrics",
-        "LocalLimit",
-        "Repartition",
-        "RepartitionByExpression",
-        "RebalancePartitions",
-        "ResolvedHint",
-        "SubqueryAlias",
-        "View",
-    }
-)
+_PASSING = {
+    "CollectMetrics",
+    "LocalLimit",
+    "Repartition",
+    "RepartitionByExpression",
+    "RebalancePartitions",
+    "ResolvedHint",
+    "SubqueryAlias",
+    "View",
+}
 _DEDUPLICATIONS = ("Deduplicate", "DeduplicateWithinWatermark")
 # The sides of which a row without a partner gives nothing.
 _NEEDED = {

@@ -74,22 +74,19 @@ def class_path(jars: Path) -> str | None:
 
     None where Spark has a directory of settings, which would be on it.
     """
-    first, named = hadoop_files.jar(), sorted(jars.glob("slf4j-api-*.jar"))
-    conf = jars.parent / "conf"
+    first, conf = hadoop_files.jar(), jars.parent / "conf"
     if conf.exists():
         return None
-    return os.pathsep.join(map(str, [*filter(None, [first]), conf, *named, jars / "*"]))
+    return os.pathsep.join(map(str, [*filter(None, [first]), conf, *sorted(jars.glob("slf4j-api-*.jar")), jars / "*"]))
 
 
 def executor_settings(java: Java, own: Mapping[str, str]) -> dict[str, str]:
     """What lets executors that `java` runs here use the archive, which fits none with a class path of their own."""
-    chosen = options(java)
+    chosen, first = options(java), hadoop_files.jar()
     if not chosen or EXECUTOR_CLASS_PATH in own:
         return {}
     found = {EXECUTOR_OPTIONS: " ".join([*chosen, *QUIET, own.get(EXECUTOR_OPTIONS, "")]).strip()}
-    if first := hadoop_files.jar():
-        found[EXECUTOR_CLASS_PATH] = str(first)
-    return found
+    return found if first is None else {**found, EXECUTOR_CLASS_PATH: str(first)}
 
 
 def make(java: Java) -> Path | None:
@@ -213,6 +210,9 @@ def _discard_unusable() -> None:
 def _train(java: Java, jars: Path, archive: Path) -> None:
     """Run the training in a process of its own and put what its JVM wrote in place, in one step."""
     failed = archive.with_suffix(".failed")
+    # What would make the training's JVM another one than the user's.
+    unwanted = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_REMOTE", "SPARK_MASTER")
+    clean = {name: value for name, value in os.environ.items() if name not in unwanted}
     place = Path(tempfile.mkdtemp(prefix=f"{archive.stem}-", dir=archive.parent))
     try:
         written = place / "made.jsa"
@@ -224,7 +224,7 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
             errors="replace",
             cwd=place,
             timeout=_MOST_SECONDS,
-            env={**_clean_environment(), SWITCH: "off", "TMPDIR": str(place), "SPARK_LOCAL_DIRS": str(place)},
+            env={**clean, SWITCH: "off", "TMPDIR": str(place), "SPARK_LOCAL_DIRS": str(place)},
         )
         if done.returncode != 0 or not written.is_file():
             said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
@@ -240,12 +240,6 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
         raise _NoArchiveError(f"the training run took more than {_MOST_SECONDS} seconds") from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _clean_environment() -> dict[str, str]:
-    """The environment without what would make the training's JVM another one than the user's."""
-    unwanted = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_REMOTE", "SPARK_MASTER")
-    return {name: value for name, value in os.environ.items() if name not in unwanted}
 
 
 @contextmanager

@@ -178,7 +178,10 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
                 if process.poll() is not None:
                     raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
                 time.sleep(_POLL_SECONDS)
-            return process, *_connection(answer.read_bytes())
+            # As PythonGatewayServer writes them; the file is put in place whole.
+            written = answer.read_bytes()
+            port, length = struct.unpack(">ii", written[:8])
+            return process, port, written[8 : 8 + length].decode()
     except BaseException:
         if process is not None:
             kill_all(process.pid)
@@ -204,12 +207,6 @@ def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:
         # It would go before the setting, which has private directories in the same places.
         found.pop(LOCAL_DIRECTORIES, None)
     return found
-
-
-def _connection(written: bytes) -> tuple[int, str]:
-    """Port and password as PythonGatewayServer writes them; the file is put in place whole."""
-    port, length = struct.unpack(">ii", written[:8])
-    return port, written[8 : 8 + length].decode()
 
 
 def _command(conf: Mapping[str, str], place: Path) -> list[str]:

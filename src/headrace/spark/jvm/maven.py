@@ -76,11 +76,14 @@ def fetch(
 
 
 def _by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
-    pom = directory / "pom.xml"
     wanted = _dependencies(coordinates, transitive=True) + _dependencies(alone, transitive=False)
-    pom.write_text(_POM.format(dependencies=wanted))
-    goal = (f"{PLUGIN}:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}")
-    _finish([*MAVEN, str(pom), *goal])
+    _run_maven(directory, wanted, "copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}")
+
+
+def _run_maven(directory: Path, dependencies: str, goal: str, *options: str) -> None:
+    pom = directory / "pom.xml"
+    pom.write_text(_POM.format(dependencies=dependencies))
+    _finish([*MAVEN, str(pom), f"{PLUGIN}:{goal}", *options])
 
 
 def nearest_version(coordinate: str) -> str | None:
@@ -91,10 +94,9 @@ def nearest_version(coordinate: str) -> str | None:
     major, minor = version.split(".")[:2]
     wanted = f"{group}:{artifact}:[{major}.{minor},{major}.{int(minor) + 1}-alpha)"
     with tempfile.TemporaryDirectory(prefix="headrace-jars-") as scratch:
-        pom, answer = Path(scratch) / "pom.xml", Path(scratch) / "answer"
-        pom.write_text(_POM.format(dependencies=_dependencies([wanted], transitive=False)))
+        answer = Path(scratch) / "answer"
         try:
-            _finish([*MAVEN, str(pom), f"{PLUGIN}:list", f"-DoutputFile={answer}"])
+            _run_maven(Path(scratch), _dependencies([wanted], transitive=False), "list", f"-DoutputFile={answer}")
             found = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
         except (FetchError, OSError):
             return None

@@ -63,7 +63,7 @@ _JVM_VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", 
 # In bytes. A collection of all that lives in a heap of this size stops two cores for some seconds.
 _LARGE_HEAP = 8 << 30
 # Names of a JVMView that are packages for good; others may be imported as classes later.
-_PACKAGES = frozenset({"com", "io", "java", "javax", "org", "scala"})
+_PACKAGES = {"com", "io", "java", "javax", "org", "scala"}
 
 
 def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, str] | None = None) -> SparkSession:

@@ -75,24 +75,19 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in telling(lines, starts):
-                text, said = _read(line)
+                text = line.decode("utf-8", "surrogateescape")
+                said = Said.read(text)
                 for tap in list(taps) if said.to != "stderr" else ():
                     tap(said)
                 if said.to != "log":
-                    out.write(text.encode("utf-8", "surrogateescape"))
+                    shown = redacted(f"{said.message}\n" if _MARK in line else text)
+                    out.write(shown.encode("utf-8", "surrogateescape"))
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
     try:
         yield
     finally:
         os.dup2(kept, 2)
-
-
-def _read(line: bytes) -> tuple[str, Said]:
-    """What is shown of a line, and what it says."""
-    text = line.decode("utf-8", "surrogateescape")
-    said = Said.read(text)
-    return redacted(f"{said.message}\n" if _MARK in line else text), said
 
 
 @dataclass(frozen=True, kw_only=True)

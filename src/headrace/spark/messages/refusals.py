@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -216,12 +216,8 @@ def finding_of(
     if isinstance(error, HeadraceError):
         return error.findings[0]
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "google":
-        return Finding(
-            code="HR011",
-            what=f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed",
-            fix="pip install 'headrace[state]'",
-            where=where,
-        )
+        what = f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed"
+        return Finding(code="HR011", what=what, fix="pip install 'headrace[state]'", where=where)
     name, sentence = condition_of(error), sentence_of(error)
     if name is None and not is_from_spark(error):
         return Finding(
@@ -300,19 +296,15 @@ def first_sentence(error: BaseException) -> str:
 
 def tidy(text: str) -> str:
     """One line of a message of Spark: the class in brackets, SQLSTATE, plans and JVM frames are left out."""
-    lines: Iterator[str] = (line.strip() for line in text.splitlines())
     kept: list[str] = []
-    for line in lines:
-        if not line:
-            if kept:
-                break
-            continue
+    for line in map(str.strip, text.splitlines()):
         if line.startswith(("at ", "Traceback", "JVM stacktrace", "== ", "+- ", ":- ")):
             break
         # A plan; but a message of Python's own may begin with a quote as well.
-        if line.startswith(("'", "~")) and kept:
+        if kept and (not line or line.startswith(("'", "~"))):
             break
-        kept.append(line)
+        if line:
+            kept.append(line)
     sentence = " ".join(kept)
     sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
     sentence = re.sub(r"\s*SQLSTATE: \w+", "", sentence)

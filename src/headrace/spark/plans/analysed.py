@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 WATERMARK_KEY = "spark.watermarkDelayMs"  # org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.delayKey
 SESSION_KEY = "spark.sessionWindow"  # org.apache.spark.sql.catalyst.expressions.SessionWindow.marker
 PROCESSOR = "TransformWithStateInPySpark"
-_STATEFUL = frozenset({"Aggregate", "Deduplicate", "Distinct", "DeduplicateWithinWatermark"})
+_STATEFUL = {"Aggregate", "Deduplicate", "Distinct", "DeduplicateWithinWatermark"}
 ARBITRARY_STATE = ("GroupsWithState", "TransformWithState", "GroupsInPandasWithState")
-_CLOCKS = frozenset(
-    {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
-)
+_CLOCKS = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"}
 # How TreeNode.toJSON names the class of a node.
 _CLASS = re.compile(r'"class":"[^"]*?(\w+)"')
 # What a plan's text holds of one start: identifiers of watermarks and addresses of objects.
@@ -99,7 +97,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         sources=source_names(plan),
         watermarks=len(marks),
         watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
-        stateful=any(map(_is_stateful, found)),
+        stateful=any(is_stateful(str(node.nodeName())) for node in found if node.isStreaming()),
         endless=tuple(operator for node in found for operator in _endless(node)),
         processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
         by_clock=any(map(_by_clock, found)),
@@ -195,9 +193,9 @@ def source_names(plan: Any) -> tuple[str, ...]:
     return tuple(re.findall(r'StreamingRelation.*\bname="(\w+)"', plan.treeString()))
 
 
-def _is_stateful(node: Any) -> bool:
-    kind = str(node.nodeName())
-    return bool(node.isStreaming()) and (kind in _STATEFUL or any(each in kind for each in ARBITRARY_STATE))
+def is_stateful(name: str) -> bool:
+    """Whether a node of this name keeps state over a stream, joins left out."""
+    return name in _STATEFUL or any(each in name for each in ARBITRARY_STATE)
 
 
 def _endless(node: Any) -> Iterator[EndlessDeduplication]:

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
     Traces = frozenset[tuple[str, str]]
 
-_VALUES = frozenset(
-    {"First", "Last", "AnyValue", "ListAgg", "MaxBy", "MinBy", "Mode", "ApproximatePercentile", "ApproxTopK"}
-)
-_ARRAYS = frozenset({"CollectList", "CollectSet"})
-_ORDERLESS = frozenset({"SortArray", "Size", "ArrayContains", "ArrayMin", "ArrayMax", "ArraysOverlap"})
+_VALUES = {"First", "Last", "AnyValue", "ListAgg", "MaxBy", "MinBy", "Mode", "ApproximatePercentile", "ApproxTopK"}
+_ARRAYS = {"CollectList", "CollectSet"}
+_ORDERLESS = {"SortArray", "Size", "ArrayContains", "ArrayMin", "ArrayMax", "ArraysOverlap"}
 _VALUE, _ARRAY = "value", "array"
 _NONE: Traces = frozenset()
 
@@ -132,7 +130,7 @@ def limited(spark: SparkSession, frame: DataFrame) -> Limited | None:
     if len(found) != 1 or found[0].nodeName() != "GlobalLimit":
         return None
     (limit,) = found
-    sort = _below(limit)
+    sort = limit.child().child() if limit.child().nodeName() == "LocalLimit" else limit.child()
     if sort.nodeName() != "Sort" or not getattr(sort, "global")():
         return None
     return Limited(
@@ -142,15 +140,8 @@ def limited(spark: SparkSession, frame: DataFrame) -> Limited | None:
     )
 
 
-def _below(limit: Any) -> Any:
-    node = limit.child()
-    return node.child() if node.nodeName() == "LocalLimit" else node
-
-
 def _ordered(spark: SparkSession, order: Any) -> Column:
     """A column of a sort with its direction, as Window takes it: it does not look into Spark's own SortOrder."""
-    column = column_of(spark, order.child())
-    direction, nulls = str(order.direction().sql()), str(order.nullOrdering().sql())
-    if direction == "DESC":
-        return column.desc_nulls_first() if nulls == "NULLS FIRST" else column.desc_nulls_last()
-    return column.asc_nulls_first() if nulls == "NULLS FIRST" else column.asc_nulls_last()
+    direction, nulls = str(order.direction().sql()).lower(), str(order.nullOrdering().sql()).lower().replace(" ", "_")
+    ordered: Column = getattr(column_of(spark, order.child()), f"{direction}_{nulls}")()
+    return ordered

@@ -26,13 +26,12 @@ _GROUPED_FUNCTIONS = {
 Operation = Literal[
     "limit", "limit of sorted rows", "grouping sets", "set of rows", "deduplication by all columns", "join of streams"
 ]
-_ORDER_KEPT = frozenset({"LocalLimit", "Project", "SubqueryAlias"})
+_ORDER_KEPT = {"LocalLimit", "Project", "SubqueryAlias"}
 _GROUPING_ID = "spark_grouping_id"
 JoinKind = Literal["inner", "left outer", "right outer", "full outer", "left semi", "other"]
 KINDS: tuple[JoinKind, ...] = ("inner", "left outer", "right outer", "full outer", "left semi")
 
 _PROBE_MS = 10**13  # A watermark to solve the condition for; far from 0, as Spark computes in doubles.
-_STATEFUL = ("Aggregate", "Distinct", "Deduplicate", "GroupsWithState", "TransformWithState", "InPandasWithState")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +178,11 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
             sources=analysed.source_names(side),
             delay=max(_delays(side), default=None),
             behind=0 if by_key else _behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
-            direct=not any(_holds_back(node) for node in analysed.nodes(side)),
+            direct=not any(
+                analysed.joins_streams(node) or analysed.is_stateful(str(node.nodeName()))
+                for node in analysed.nodes(side)
+                if node.isStreaming()
+            ),
             placed=keys[index] if by_key else _is_bounded_by(jvm, join, event_times[index], side, other),
         )
         for index, (side, other) in enumerate((sides, sides[::-1]))
@@ -237,12 +240,6 @@ def _delays(side: Any) -> Iterator[int]:
     for node in analysed.nodes(side):
         if node.nodeName() == "EventTimeWatermark":
             yield from map(analysed.delay_of, analysed.marked(analysed.sequence(node.output())))
-
-
-def _holds_back(node: Any) -> bool:
-    return bool(node.isStreaming()) and (
-        analysed.joins_streams(node) or any(each in str(node.nodeName()) for each in _STATEFUL)
-    )
 
 
 def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Exception | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import jvm_of
 from headrace.spark.plans.analysed import ARBITRARY_STATE as ARBITRARY_STATE
-from headrace.spark.plans.analysed import identity, is_attribute, is_session, marked, sequence
+from headrace.spark.plans.analysed import identity, is_attribute, is_session, is_stateful, marked, sequence
 from headrace.spark.plans.operations import state_watermark
 from headrace.spark.plans.plan_rewrite import Tree
 
@@ -58,8 +58,7 @@ def keeps_state(tree: Tree) -> bool:
     """Whether a node keeps state when the sources are streams."""
     if tree.name == "Join":
         return all(side.from_source for side in tree.below)
-    known = tree.name in ("Aggregate", "Distinct", *DEDUPLICATIONS)
-    return tree.from_source and (known or any(each in tree.name for each in ARBITRARY_STATE))
+    return tree.from_source and is_stateful(tree.name)
 
 
 def kind_of(tree: Tree) -> str:

@@ -27,38 +27,36 @@ STREAMS = ("StreamingRelation", "StreamingRelationV2", "StreamingDataSourceV2Rel
 # The expressions that read the clock, and whether each has a time zone.
 _CLOCK = {"CurrentTimestamp": False, "Now": False, "CurrentDate": True, "LocalTimestamp": True}
 # What a JSON leaves out and nobody needs, or reads elsewhere.
-_KNOWN_LOST = frozenset(
-    {
-        "dataSource",
-        "sourceIdentifyingName",
-        "source",
-        "v1Relation",
-        "table",
-        "extraOptions",
-        "catalog",
-        "identifier",
-        "relation",
-        "catalogTable",
-        "stream",
-        "metadataPath",
-        "rdd",
-        "data",
-        "outputPartitioning",
-        "outputOrdering",
-        "session",
-        "originStats",
-        "originConstraints",
-        "func",
-        "value",
-        "delay",
-        "unrequiredChildIndex",
-        "evalContext",
-        "evalMode",
-        "timeZoneId",
-        "replacement",
-        "hint",
-    }
-)
+_KNOWN_LOST = {
+    "dataSource",
+    "sourceIdentifyingName",
+    "source",
+    "v1Relation",
+    "table",
+    "extraOptions",
+    "catalog",
+    "identifier",
+    "relation",
+    "catalogTable",
+    "stream",
+    "metadataPath",
+    "rdd",
+    "data",
+    "outputPartitioning",
+    "outputOrdering",
+    "session",
+    "originStats",
+    "originConstraints",
+    "func",
+    "value",
+    "delay",
+    "unrequiredChildIndex",
+    "evalContext",
+    "evalMode",
+    "timeZoneId",
+    "replacement",
+    "hint",
+}
 # Rows that stand in the code, and what PySpark puts around them.
 _IN_CODE = ("ParallelCollectionRDD", "MapPartitionsRDD", "PythonRDD", "SQLExecutionRDD")
 

@@ -20,9 +20,16 @@ ORIGIN = "__headrace_origin"
 _CARRIED = (BATCH, LATE, ORIGIN)
 
 # Nodes that give out all that their children give.
-PASSING = frozenset(
-    {"Filter", "Sort", "Repartition", "RepartitionByExpression", "CollectMetrics", "ResolvedHint", "Generate", "Join"}
-)
+PASSING = {
+    "Filter",
+    "Sort",
+    "Repartition",
+    "RepartitionByExpression",
+    "CollectMetrics",
+    "ResolvedHint",
+    "Generate",
+    "Join",
+}
 
 
 class UntraceableError(Exception):

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -169,7 +170,8 @@ class Counting:
             if added:
                 param = self.handles[name]._param
                 zero = param.zero(self.handles[name]._zero)
-                found[name] = _total((each.value for each in counted(added, self._related)), zero, param)
+                values = (each.value for each in counted(added, self._related))
+                found[name] = reduce(param.addInPlace, values, zero)
         return found
 
     def forget(self, through: int) -> None:
@@ -236,9 +238,3 @@ def counted(added: Mapping[Added, Sum], related: Callable[[Iterable[int]], Mappi
         actions[execution] = list(best.values())
     chosen = max(actions, key=lambda each: (sum(value.calls for value in actions[each]), each), default=None)
     yield from actions[chosen] if chosen is not None else ()
-
-
-def _total(values: Iterable[Any], zero: Any, param: Any) -> Any:
-    for value in values:
-        zero = param.addInPlace(zero, value)
-    return zero
