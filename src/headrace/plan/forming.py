@@ -80,15 +80,11 @@ def form_of(
     tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
     static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
-    found = normal(tree, complete=complete, python=code.named, static=static)
-    shape = normal(tree, complete=complete, python=lambda *_: "python", static=static)
+    found, _ = normal(tree, complete=complete, python=code.named, static=static)
+    shape, rows = normal(tree, complete=complete, python=lambda *_: "python", static=static)
     pieces = code.pieces(query)
-    return QueryForm(
-        operators=found.operators,
-        feed=str(found.result),
-        columns=found.columns,
-        watermarks=found.watermarks,
-        definitions=found.definitions,
+    return replace(
+        found,
         python=code.found,
         sources={
             called.get(source.name, source.name): source_facts(project, source, code.kept)
@@ -99,7 +95,7 @@ def form_of(
         settings=dict(_settings(frame, tree)),
         declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
         pieces=pieces,
-        shape=hashlib.sha256(repr((shape.operators, shape.result, sorted(shape.columns))).encode()).hexdigest()[:16],
+        shape=hashlib.sha256(repr((shape.operators, rows, sorted(shape.columns))).encode()).hexdigest()[:16],
         spark=frame.sparkSession.version,
         packages=code.packages(),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",

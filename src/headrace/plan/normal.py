@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.plan.expressions import Expressions, conjuncts, not_null
-from headrace.queries.form import OperatorForm
+from headrace.queries.form import OperatorForm, QueryForm
 from headrace.spark.plans.analysed import ARBITRARY_STATE
 from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput
 
@@ -53,22 +53,6 @@ class PlanRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Normal:
-    """A query's plan: its stateful operators in Spark's order, and what is made of the last one, or of the sources.
-
-    columns: each column of the result with the expression that gives it, in the result's order.
-    watermarks: milliseconds for each column that has one.
-    definitions: long expressions, which stand elsewhere by their digest.
-    """
-
-    operators: tuple[OperatorForm, ...]
-    result: PlanRows
-    columns: tuple[tuple[str, str], ...]
-    watermarks: dict[str, int]
-    definitions: dict[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Part:
     """A part of a plan on the way up: its columns by their identity, in order.
 
@@ -103,8 +87,8 @@ def normal(
     complete: bool,
     python: Callable[[int, str], str],
     static: Callable[[StaticInput], str],
-) -> Normal:
-    """The normal form of `tree`.
+) -> tuple[QueryForm, PlanRows]:
+    """The normal form of `tree`: as far as the plan tells it, the query's form, and the rows of its result.
 
     complete: whether the query's mode is, in which a limit keeps no state.
     python: what stands for a Python function, by the identity and the name of its expression.
@@ -116,13 +100,14 @@ def normal(
     top = walk.part(root)
     known = names(tree.root)
     columns = tuple((known.get(each, f"column {at}"), text) for at, (each, text) in enumerate(top.output))
-    return Normal(
+    form = QueryForm(
         operators=tuple(walk.operators),
-        result=top.rows,
+        feed=str(top.rows),
         columns=columns,
         watermarks=walk.watermarks,
         definitions=walk.expressions.definitions,
     )
+    return form, top.rows
 
 
 class _Walk:

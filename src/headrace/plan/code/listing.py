@@ -227,7 +227,7 @@ class _Tree:
     def _store(self, name: str) -> Any:
         kind, place = self._place(name)
         if kind == "global":
-            self._values.uses.set_global(place)
+            self._values.uses.set_globals.add(place)
             return ["global", place]
         if kind == "value":  # An import that an except or a loop repeats.
             return ["import", name]
@@ -279,7 +279,7 @@ class _Tree:
                 self._values.uses.any_keyword = True
             else:
                 self._values.uses.add(each.arg)
-                self._values.uses.add_keywords(each.arg)
+                self._values.uses.keywords.add(each.arg)
         function = node.func
         known = self._static(function)
         if known is not None and known[0] is os.getenv:

@@ -121,27 +121,20 @@ class Uses:
     """What is known of names so far, and the attributes that wait until the code uses their names.
 
     Nothing else can reach an attribute of a class of the project: so a method that nobody calls may change.
+    keywords: the parameters that values are given to by name. set_globals: the globals that some function sets.
     """
 
     def __init__(self, keywords: Collection[str]) -> None:
         self.dynamic = False
         self._names: set[str] = set()
-        self._keywords = set(keywords)
+        self.keywords = set(keywords)
         self.any_keyword = False
-        self._set: set[str] = set()
+        self.set_globals: set[str] = set()
         self._waiting: list[tuple[Data, str, Any]] = []
 
     def add(self, *names: str) -> None:
         """Note names of attributes; a text may be one, for `getattr` and the like."""
         self._names.update(name for name in names if _NAME.fullmatch(name))
-
-    def add_keywords(self, *names: str) -> None:
-        """Note names of parameters that values are given to by name."""
-        self._keywords.update(names)
-
-    def set_global(self, name: str) -> None:
-        """Note a global that some function gives a value to."""
-        self._set.add(name)
 
     def keep(self, node: Data, name: str, value: Any) -> None:
         """Let an attribute of `node` wait until its name is used."""
@@ -168,9 +161,9 @@ class Uses:
             data = waiting.pop()
             if isinstance(data, dict):
                 if "positional" in data:
-                    given = set(data["names"]) if self.any_keyword else self._keywords
+                    given = set(data["names"]) if self.any_keyword else self.keywords
                     data["named"] = [[n, name] for n, name in enumerate(data["names"]) if name in given]
-                if str(data.get("name", "")).startswith("global ") and data["name"][7:] in self._set:
+                if str(data.get("name", "")).startswith("global ") and data["name"][7:] in self.set_globals:
                     data["set"] = data["name"]
                 waiting.extend(data.values())
             elif isinstance(data, list):

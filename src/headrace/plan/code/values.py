@@ -202,7 +202,7 @@ class ReachedValues:
             return {"method": self.value(thing.__func__, depth), "of": self.value(thing.__self__, depth)}
         if isinstance(thing, functools.partial):
             keywords = [[name, self.value(each, depth)] for name, each in sorted(thing.keywords.items())]
-            self._uses.add_keywords(*thing.keywords)
+            self._uses.keywords.update(thing.keywords)
             arguments = [self.value(each, depth) for each in thing.args]
             return {"partial": self.value(thing.func, depth), "arguments": arguments, "keywords": keywords}
         if isinstance(thing, property):

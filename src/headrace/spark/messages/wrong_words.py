@@ -305,28 +305,29 @@ def _comma(found: Stop, word: str, last: str) -> str:
 
 def _by_order(found: Stop, word: str, last: str) -> str:
     """Clauses that stand twice or in the wrong order, and what is missing."""
-    said = [each.upper() for each in found.before]
-    if word in ("IS", "NOT") and "NONE" in (each.upper() for each in found.behind[:1]):
-        return "write IS NULL, or IS NOT NULL"
-    if word == "NOT" and found.behind[:1] and found.behind[0].upper() == "NULL":
-        return "write IS NOT NULL"
-    if said.count("CASE") > said.count("END") or "CASE" in (each.upper() for each in (*said[-1:], *said[-2:-1])):
-        return "close CASE WHEN ... THEN ... ELSE ... with END"
-    if word == "WHERE" and "WHERE" in said:
-        return "write one WHERE, and AND between its conditions"
-    if word == "FROM" and "WHERE" in said:
-        return "write FROM before WHERE"
-    if word in ("BY", "GROUP", "HAVING", "WHERE") and "ORDER" in said:
-        return _ORDER
-    if "TOP" in said[-2:]:
-        return "a stream has no first rows: leave TOP out; in a table write LIMIT at the end"
-    if last == "FILTER":
-        return "write FILTER (WHERE condition)"
-    if not word:
-        return f"the text ends too early: write what belongs behind {found.before[-1] if found.before else 'it'}"
-    if said[-2:-1] == ["AS"]:
-        return f"put a name of two words in backticks: `{found.before[-1]} {found.word}`; else a comma is missing"
-    return f"write a comma, an operator or AND between {found.before[-1] if found.before else 'it'} and {found.word}"
+    said, follows = [each.upper() for each in found.before], [each.upper() for each in found.behind[:1]]
+    before = found.before[-1] if found.before else "it"
+    # The first that holds is taken.
+    rules = (
+        (word in ("IS", "NOT") and follows == ["NONE"], "write IS NULL, or IS NOT NULL"),
+        (word == "NOT" and follows == ["NULL"], "write IS NOT NULL"),
+        (
+            said.count("CASE") > said.count("END") or "CASE" in said[-2:],
+            "close CASE WHEN ... THEN ... ELSE ... with END",
+        ),
+        (word == "WHERE" and "WHERE" in said, "write one WHERE, and AND between its conditions"),
+        (word == "FROM" and "WHERE" in said, "write FROM before WHERE"),
+        (word in ("BY", "GROUP", "HAVING", "WHERE") and "ORDER" in said, _ORDER),
+        ("TOP" in said[-2:], "a stream has no first rows: leave TOP out; in a table write LIMIT at the end"),
+        (last == "FILTER", "write FILTER (WHERE condition)"),
+        (not word, f"the text ends too early: write what belongs behind {before}"),
+        (
+            said[-2:-1] == ["AS"],
+            f"put a name of two words in backticks: `{before} {found.word}`; else a comma is missing",
+        ),
+        (True, f"write a comma, an operator or AND between {before} and {found.word}"),
+    )
+    return next(text for holds, text in rules if holds)
 
 
 def _clause(word: str) -> str:

@@ -202,11 +202,7 @@ def _without_session(until: ExitStack) -> None:
         finally:
             holder._instantiatedSession = None
 
-    def leave() -> None:
-        holder._instantiatedSession = session
-
-    holder._instantiatedSession = None
-    until.callback(leave)
+    _replace(until, SparkSession, "_instantiatedSession", None)
     _replace(until, SparkSession, "getActiveSession", classmethod(lambda _: shown(active)))
     _replace(until, SparkSession.Builder, "getOrCreate", lambda builder: shown(lambda: build(builder)))
 
