@@ -16,9 +16,9 @@ from headrace.errors import CheckFailed
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded
-from headrace.queries.changes import ChangeName, ChangeRecord, ChangeStatus, Way, current, rebuilding, require_ended
+from headrace.queries.changes import ChangeName, ChangeRecord, ChangeStatus, Way, rebuilding, require_ended
 from headrace.queries.driver_lock import DriverLock
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.rename_record import RenameRecord
 from headrace.run.sink_work import SinkWork, require_stopped
 
@@ -125,7 +125,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             raise self._nothing(
                 f"the sink of query '{self.query.name}' keeps nothing, so that each start begins from scratch"
             )
-        self.live = current(QueryLayout(self.project.storage, self.query.name))
+        self.live = layout_of(self.project, self.query)
         if not self._takes_back_half():
             self._require_no_other()
         self._require_ended(RenameRecord)

@@ -20,7 +20,7 @@ from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
 from headrace.queries import changes
 from headrace.queries.changes import Choice
-from headrace.queries.layout import QueryLayout, generations_set_aside
+from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of, newest_layout
 from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import pending
 from headrace.storage.durable import end_move, move, remove_tree, size_of, sync
@@ -88,7 +88,7 @@ class Reset(Change[ResetPlan, ResetResult]):
 
     @property
     def status(self) -> changes.ChangeStatus | None:
-        live = changes.current(QueryLayout(self.project.storage, self.query.name))
+        live = layout_of(self.project, self.query)
         begun = changes.ResetRecord.cut_off(live)
         if begun is None:
             aside = changes.newest_set_aside(live)
@@ -302,7 +302,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         yield "its sources are read again from where they begin; what they no longer hold does not come again"
 
     def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:
-        live = changes.current(self.live)
+        live = newest_layout(self.live.storage, self.live.query)
         kept = tuple(generations_set_aside(live.storage, live.query))
         return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
 

@@ -22,9 +22,9 @@ from headrace.contract import Held, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.model import Project, Query
 from headrace.observe.history import History
-from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, current, require_ended
+from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, require_ended
 from headrace.queries.late_rows import newest_late_batch
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import QueryLayout, history_file, newest_layout
 from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import unfinished, unfinished_sources
 from headrace.storage.durable import remove_tree, replace_file
@@ -337,7 +337,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         return self._nothing(f"there is nothing to rewind of query '{self.query.name}': {why}")
 
     def _result(self, done: str, plan: RewindPlan | None = None) -> RewindResult:
-        layout = current(self.live)
+        layout = newest_layout(self.live.storage, self.live.query)
         batch = Checkpoint(layout.checkpoint).last_batch
         return RewindResult(query=layout.query, done=done, generation=layout.generation, batch=batch, plan=plan)
 

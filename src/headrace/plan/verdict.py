@@ -14,7 +14,7 @@ from headrace.plan.comparison import compare
 from headrace.plan.difference import Kind, PlanDifference, located, worst
 from headrace.queries.blame import anew, reset_command
 from headrace.queries.form import FORMAT, QueryForm
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import newest_layout
 from headrace.queries.manifest import QueryRevision, changed_line, forms
 
 SHOWN = 160
@@ -199,7 +199,7 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
     for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
         if former in project.queries:
             continue
-        layout = QueryLayout(project.storage, former, latest_generation(project.storage, former))
+        layout = newest_layout(project.storage, former)
         try:
             known = forms(layout.manifest)
             ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()

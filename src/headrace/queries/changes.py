@@ -254,11 +254,6 @@ def newest_set_aside(layout: QueryLayout) -> QueryLayout | None:
     return QueryLayout(layout.storage, layout.query, numbers[-1]).set_aside if numbers else None
 
 
-def current(layout: QueryLayout) -> QueryLayout:
-    """The generation that the query runs as, or would begin."""
-    return QueryLayout(layout.storage, layout.query, latest_generation(layout.storage, layout.query))
-
-
 @dataclass(frozen=True, kw_only=True)
 class RewindRecord(WayRecord):
     """Kept beside the generations. batch: the one that is gone back to. newest: the one before."""
@@ -279,7 +274,11 @@ class RewindRecord(WayRecord):
     def of(cls, layout: QueryLayout) -> RewindRecord | None:
         record = super().of(layout)
         # A reset came first: a process that was stopped meanwhile has begun the rewind of what had been set aside.
-        is_late = record is not None and record.is_cut_off and record.generation < current(layout).generation
+        is_late = (
+            record is not None
+            and record.is_cut_off
+            and record.generation < latest_generation(layout.storage, layout.query)
+        )
         return None if is_late else record
 
     def layout(self, layout: QueryLayout) -> QueryLayout:

@@ -12,6 +12,16 @@ from headrace.storage.durable import names_in
 _RESET = "reset"
 
 
+class _InHome:
+    """A file or a directory of a generation, by its name in the generation's own directory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layout: QueryLayout, owner: type[QueryLayout]) -> Path:
+        return layout.home / self._name
+
+
 @dataclass(frozen=True)
 class QueryLayout:
     """The places of one generation of one query below the storage directory."""
@@ -24,6 +34,27 @@ class QueryLayout:
     ending: str = ""
     checkpoint_ending: str = ""
 
+    archive = _InHome("archive.jsonl")  # Offsets and watermarks of every batch, kept longer than Spark keeps them.
+    manifest = _InHome("manifest.jsonl")  # The forms that the query has had, each with its first batch.
+    # The versions of the query's code, settings and plan for people to read, each with its first batch.
+    versions = _InHome("versions.jsonl")
+    sink = _InHome("sink.json")  # Where the sink of this checkpoint writes.
+    # The changes of the number of state partitions, each with the batch that it took.
+    repartitions = _InHome("repartitions.jsonl")
+    # The versions of the tables that are recomputed while the query runs, one directory for each table.
+    tables = _InHome("tables")
+    table_record = _InHome("tables.jsonl")  # Which versions of its tables the query used, each with its first batch.
+    counters = _InHome("counters.jsonl")  # What the query's counters have come to with each batch.
+    quarantine = _InHome("quarantine")  # Rows that were quarantined, one file for each source and batch.
+    # Rows that were dropped as late, one file for each batch that dropped any, for the query that takes them.
+    late = _InHome("late")
+    reset = _InHome("reset.json")  # What is being done, or was done, to begin the next generation in place of this one.
+    adoption = _InHome("adopted.json")  # Which checkpoint of another program this generation continues.
+    plan = _InHome("plan.txt")  # The plans of the first batch of the newest start, as Spark tells them.
+    # Which sources are being renamed in the checkpoint; gone once that is done.
+    source_rename = _InHome("source_rename.json")
+    rewound = _InHome("rewound.json")  # The mark of a generation that was rewound: of which rewind it is.
+
     @property
     def home(self) -> Path:
         home = self.storage / "queries" / self.query
@@ -35,84 +66,9 @@ class QueryLayout:
         return self.home / f"checkpoint{self.checkpoint_ending}"
 
     @property
-    def archive(self) -> Path:
-        """Offsets and watermarks of every batch, kept longer than Spark keeps them."""
-        return self.home / "archive.jsonl"
-
-    @property
-    def manifest(self) -> Path:
-        """The forms that the query has had, each with its first batch."""
-        return self.home / "manifest.jsonl"
-
-    @property
-    def versions(self) -> Path:
-        """The versions of the query's code, settings and plan for people to read, each with its first batch."""
-        return self.home / "versions.jsonl"
-
-    @property
-    def sink(self) -> Path:
-        """Where the sink of this checkpoint writes."""
-        return self.home / "sink.json"
-
-    @property
-    def repartitions(self) -> Path:
-        """The changes of the number of state partitions, each with the batch that it took."""
-        return self.home / "repartitions.jsonl"
-
-    @property
-    def tables(self) -> Path:
-        """The versions of the tables that are recomputed while the query runs, one directory for each table."""
-        return self.home / "tables"
-
-    @property
-    def table_record(self) -> Path:
-        """Which versions of its tables the query used, each with its first batch."""
-        return self.home / "tables.jsonl"
-
-    @property
-    def counters(self) -> Path:
-        """What the query's counters have come to with each batch."""
-        return self.home / "counters.jsonl"
-
-    @property
-    def quarantine(self) -> Path:
-        """Rows that were quarantined, one file for each source and batch."""
-        return self.home / "quarantine"
-
-    @property
-    def late(self) -> Path:
-        """Rows that were dropped as late, one file for each batch that dropped any, for the query that takes them."""
-        return self.home / "late"
-
-    @property
-    def reset(self) -> Path:
-        """What is being done, or was done, to begin the next generation in place of this one."""
-        return self.home / "reset.json"
-
-    @property
-    def adoption(self) -> Path:
-        """Which checkpoint of another program this generation continues."""
-        return self.home / "adopted.json"
-
-    @property
-    def plan(self) -> Path:
-        """The plans of the first batch of the newest start, as Spark tells them."""
-        return self.home / "plan.txt"
-
-    @property
     def staged(self) -> QueryLayout:
         """The same generation while the copy of an adopted checkpoint is not yet in its place."""
         return replace(self, checkpoint_ending=".adopted")
-
-    @property
-    def source_rename(self) -> Path:
-        """Which sources are being renamed in the checkpoint; gone once that is done."""
-        return self.home / "source_rename.json"
-
-    @property
-    def rewound(self) -> Path:
-        """The mark of a generation that was rewound: of which rewind it is."""
-        return self.home / "rewound.json"
 
     @property
     def before_rewind(self) -> QueryLayout:
@@ -176,6 +132,11 @@ def generations_and_names(home: Path) -> tuple[list[int], list[str]]:
     return [int(name[1:]) for name in names if name[:1] == "g" and name[1:].isdigit()], names
 
 
+def newest_layout(storage: Path, query: str) -> QueryLayout:
+    """Where the generation lies that the query of this name runs as, or would begin."""
+    return QueryLayout(storage, query, latest_generation(storage, query))
+
+
 def layout_of(project: Project, query: Query) -> QueryLayout:
     """Where the newest generation of a query lies."""
-    return QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
+    return newest_layout(project.storage, query.name)

@@ -13,7 +13,7 @@ from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckpointError, Finding
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, was_cut_off
-from headrace.queries.layout import QueryLayout, generations, generations_set_aside, latest_generation
+from headrace.queries.layout import QueryLayout, generations, generations_set_aside, newest_layout
 from headrace.queries.location import table_before
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
@@ -81,7 +81,7 @@ def pending(project: Project, query: Query) -> Rename | None:
 def require_no_change(project: Project, query: Query, former: str) -> None:
     """Raise CheckpointError if something of a change is kept under the name `former`, where no rename looks for it."""
     storage = project.storage
-    if ResetRecord.cut_off(_layout(storage, former)) is not None or generations_set_aside(storage, former):
+    if ResetRecord.cut_off(newest_layout(storage, former)) is not None or generations_set_aside(storage, former):
         what = f"a reset of '{former}' has set results aside, which are kept under that name"
         fix = f"name it '{former}' again and end that: headrace change discard {former}, or headrace change undo "
         fix += former
@@ -90,14 +90,14 @@ def require_no_change(project: Project, query: Query, former: str) -> None:
         what = f"a rebuild of '{former}' is kept under that name"
         fix = f"name it '{former}' again and end that: headrace change discard {former}"
         raise _refused(query, what, fix)
-    if (adopted := QueryLayout(storage, former, latest_generation(storage, former)).staged.checkpoint).exists():
+    if (adopted := newest_layout(storage, former).staged.checkpoint).exists():
         what = f"an adoption by '{former}' was cut off, which is kept in {adopted}"
         raise _refused(query, what, f"name it '{former}' again and end that: headrace change resume {former}")
 
 
 def has_run(storage: Path, query: str) -> bool:
     """Whether a batch was planned under this name; one that was reset counts too."""
-    planned = Checkpoint(_layout(storage, query).checkpoint).last_batch
+    planned = Checkpoint(newest_layout(storage, query).checkpoint).last_batch
     return planned is not None or bool(generations_set_aside(storage, query))
 
 
@@ -110,10 +110,10 @@ def kept_in(project: Project, query: Query) -> QueryLayout:
     """Where the newest generation of `query` lies now: under its former name, until a start has taken it over."""
     storage, found = project.storage, pending(project, query)
     if found is None or has_run(storage, query.name):
-        return _layout(storage, query.name)
+        return newest_layout(storage, query.name)
     inner = RenameRecord.of(QueryLayout(storage, found.former))
     former = found.former if inner is None or has_run(storage, found.former) else inner.former
-    return _layout(storage, former if has_begun(storage, former) else query.name)
+    return newest_layout(storage, former if has_begun(storage, former) else query.name)
 
 
 def what_is_moved(project: Project, query: Query) -> Iterator[Finding]:
@@ -148,10 +148,6 @@ def unfinished(layout: QueryLayout) -> Iterator[Finding]:
             what = f"the renaming of query '{layout.query}' to '{other}' was cut off; its ledger may have that name"
             fix = f"declare it as '{other}' and start it; or give '{layout.query}' renamed_from: {other}, which ends "
             yield was_cut_off(file, what, f"{fix}the rename and takes it back")
-
-
-def _layout(storage: Path, query: str) -> QueryLayout:
-    return QueryLayout(storage, query, latest_generation(storage, query))
 
 
 def _refused(query: Query, what: str, fix: str) -> CheckpointError:

@@ -24,8 +24,8 @@ from headrace.queries.layout import (
     generations,
     generations_set_aside,
     history_file,
-    latest_generation,
     layout_of,
+    newest_layout,
 )
 from headrace.queries.location import Home, enter_sink, require_same_sink, table_before
 from headrace.queries.rename_record import (
@@ -198,7 +198,7 @@ def _require_resumable(project: Project, query: Query, spark: SparkSession, foun
         fix = f"name it '{found.former}' again, or let the sink have a `rename`"
         raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
     storage = project.storage
-    layout = QueryLayout(storage, found.former, latest_generation(storage, found.former))
+    layout = newest_layout(storage, found.former)
     if anew:
         require_same_sink(project, query, layout)
     else:
@@ -231,8 +231,7 @@ def _nothing_there(project: Project, query: Query) -> Iterator[Finding]:
 
 def _layout(storage: Path, query: Query, former: str) -> QueryLayout:
     """Where the life lies that is renamed."""
-    name = former if has_begun(storage, former) else query.name
-    return QueryLayout(storage, name, latest_generation(storage, name))
+    return newest_layout(storage, former if has_begun(storage, former) else query.name)
 
 
 def _rename_history(storage: Path, former: str, name: str) -> Iterator[Finding]:

@@ -179,14 +179,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from headrace.api import load, run
     from headrace.errors import HeadraceError
-    from headrace.queries.layout import QueryLayout, latest_generation
+    from headrace.queries.layout import newest_layout
 
     try:
         project = load(options.project)
         kill: KillAt | None = options.at
         if kill is not None and kill.moment == "after-commit":
             for name in options.query or project.queries:
-                layout = QueryLayout(project.storage, name, latest_generation(project.storage, name))
+                layout = newest_layout(project.storage, name)
                 kill.watch(layout.checkpoint)
         reached = kill.reached if kill is not None else None
         if kill is not None and options.together:
