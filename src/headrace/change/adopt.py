@@ -183,13 +183,9 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
 
     def _undone(self, reached: Callable[[str], None]) -> Adoption:
-        raise self._refused_back()
+        raise self._irreversible("a reset takes it back", "reset the query (headrace reset QUERY)")
 
-    def _discarded(self, reached: Callable[[str], None]) -> Adoption:
-        raise self._refused_back()
-
-    def _refused_back(self) -> CheckFailed:
-        return self._irreversible("a reset takes it back", "reset the query (headrace reset QUERY)")
+    _discarded = _undone
 
     # ------------------------------------------------------------------------------------------------- before them
 

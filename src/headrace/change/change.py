@@ -20,7 +20,7 @@ from headrace.queries.changes import ChangeName, ChangeRecord, ChangeStatus, Way
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.rename_record import RenameRecord
-from headrace.run.sink_work import SinkWork, require_stopped
+from headrace.run.sink_work import SinkWork, ignore, require_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +33,6 @@ class NothingToChange(CheckFailed):
     """The query is already what the change would make it."""
 
     exit_code = 0
-
-
-def ignore(step: str) -> None:
-    """Report a step to nobody."""
 
 
 class Change(SinkWork, ABC, Generic[Preview, Done]):
@@ -156,8 +152,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         What was begun, and which generation it is of, is on the disk: read before the lock is held, it may be another's
         by then. Raises CheckFailed while a driver or another command has it.
         """
-        fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
-        require_stopped(self.project, self.query, code="HR526", fix=fix)
+        require_stopped(self.project, self.query)
         self.changes = changes
         with self._locked(driver_lock.take(self.project, self.query) if changes else None):
             try:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.change import shadow
-from headrace.change.change import Change, ignore, late_note, readers
+from headrace.change.change import Change, late_note, readers
 from headrace.change.comparison import RebuildReport, report_on
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Observer
@@ -29,7 +29,7 @@ from headrace.queries.location import former_location, table_before
 from headrace.queries.rename_record import RenameRecord, waiting_renames
 from headrace.run.plan import plan
 from headrace.run.rename import brought_along
-from headrace.run.sink_work import require_stopped
+from headrace.run.sink_work import ignore, require_stopped
 from headrace.run.supervise import run
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to
@@ -204,9 +204,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         if not catch_up(beside, self.query, spark, self._reporter):
             return self._result("stopped", record.former)
         reached("caught-up")
-        report = self._report(beside, record, spark)
-        self._require_locked()
-        record = replace(record, report=report.as_dict()).enter(self._layout)
+        record, report = self._compared(beside, record, spark)
         reached("compared")
         self._require_right(report)
         if not self._approve(report):
@@ -218,9 +216,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             if not catch_up(beside, self.query, spark, self._reporter):
                 return self._result("stopped", record.former)
             if made.last_committed != verified:
-                report = self._report(beside, record, spark)
-                self._require_locked()
-                record = replace(record, report=report.as_dict()).enter(self._layout)
+                record, report = self._compared(beside, record, spark)
                 self._require_right(report)
             self._require_locked()
             return replace(self._swapped(shadow.swap_in(self, record, reached)), report=report)
@@ -361,7 +357,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             try:
                 lock = driver_lock.take(self.project, self.query)
                 if lock is None:
-                    require_stopped(self.project, self.query, code="HR526", fix=_STOP)
+                    require_stopped(self.project, self.query, fix=_STOP)
                 return lock
             except CheckFailed as error:
                 if not wait:
@@ -414,9 +410,14 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     def _generation(self, number: int) -> QueryLayout:
         return replace(self._layout, generation=number)
 
-    def _report(self, beside: Project, record: RebuildRecord, spark: SparkSession) -> RebuildReport:
+    def _compared(
+        self, beside: Project, record: RebuildRecord, spark: SparkSession
+    ) -> tuple[RebuildRecord, RebuildReport]:
+        """What is found of the rebuilt result, and the record with it."""
         after = replace(self.context(shadow.layout_beside(self.project, self.query, record)), rebuilds=True)
-        return report_on(beside, self.query, self.context(self._generation(record.former)), after, spark)
+        report = report_on(beside, self.query, self.context(self._generation(record.former)), after, spark)
+        self._require_locked()
+        return replace(record, report=report.as_dict()).enter(self._layout), report
 
     def _swapped(self, record: RebuildRecord) -> RebuildResult:
         return replace(self._result("swapped", record.generation), kept=record.former)

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import operator_descriptions
-from headrace.checkpoint.relocation import rewrite_text
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, NothingChanged
 from headrace.model import AvailableNow, NamedSource, Project, Query
@@ -29,6 +27,7 @@ from headrace.queries.changes import ChangeStatus, RebuildRecord
 from headrace.queries.layout import QueryLayout, history_file, rebuild_storage
 from headrace.queries.location import enter_sink
 from headrace.queries.manifest import move_sink
+from headrace.run.moved_project import rename_schemas
 from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import end_move, move, remove_tree, sync
 from headrace.storage.location import is_remote
@@ -287,8 +286,6 @@ def _move(old: QueryLayout, new: QueryLayout) -> None:
 def _bring_along(work: SinkWork, query: Query, old: QueryLayout, new: QueryLayout, sink: Sink) -> None:
     """Let what the generation keeps of its own place and of its sink's name the new ones."""
     with writing_to(new.home):
-        # Spark's description of an operator with several state variables names the files of their schemas.
-        for file in operator_descriptions(new.checkpoint):
-            rewrite_text(file, str(old.home.absolute()), str(new.home.absolute()))
+        rename_schemas(new, (str(old.home.absolute()), str(new.home.absolute())))
     move_sink(new, place_of(work.project, sink))
     enter_sink(work.project, query, new)

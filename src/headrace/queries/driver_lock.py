@@ -25,8 +25,7 @@ from headrace.model import Project, Query
 from headrace.queries import lease
 from headrace.queries.late_changes import mend_moved, mend_rebuild
 from headrace.queries.layout import QueryLayout
-from headrace.queries.lease import Lease
-from headrace.queries.processes import birth
+from headrace.queries.lease import Holder, Lease
 from headrace.storage.private import make_private, writing_to
 from headrace.storage.remote import store_at
 
@@ -123,11 +122,9 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
         except OSError:
             os.close(descriptor)
             return None
-        pid = os.getpid()
-        holder = {"pid": pid, "birth": birth(pid), "host": socket.gethostname(), "started": _now()}
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+            os.pwrite(descriptor, json.dumps(asdict(Holder.here(_now()))).encode(), 0)
         _held[path] = _Held(partial(_unlock, descriptor))
         return DriverLock(path)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
-from headrace.errors import CheckpointError, Finding
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, was_cut_off
 from headrace.queries.layout import QueryLayout, generations, generations_set_aside, newest_layout
@@ -122,13 +122,14 @@ def what_is_moved(project: Project, query: Query) -> Iterator[Finding]:
     if found is not None:
         location = query.sink.location
         ledger = f", and the ledger of {location.shown}" if location is not None and location.ledger else ""
-        yield Finding(
-            code="HR559",
-            what=f"the next start renames query '{found.former}' to '{query.name}': its checkpoint with its state, "
-            f"manifest, archive, quarantine and history{ledger}",
-            fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
-            where=query.where,
-        )
+        what = f"the next start renames query '{found.former}' to '{query.name}': its checkpoint with its state, "
+        yield renaming(f"{what}manifest, archive, quarantine and history{ledger}", query.where)
+
+
+def renaming(what: str, where: Where) -> Finding:
+    """That a name is changed, or was, as `renamed_from` asks for."""
+    fix = "nothing: renamed_from may stay, or go once the rename was run everywhere"
+    return Finding(code="HR559", what=what, fix=fix, where=where)
 
 
 def unfinished(layout: QueryLayout) -> Iterator[Finding]:
@@ -223,13 +224,9 @@ def enter_record(layout: QueryLayout, names: dict[str, str]) -> None:
 def sources_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What the next start renames in the checkpoint, for who looks before it."""
     for old, new in pending_sources(project, query, layout).items():
-        yield Finding(
-            code="HR559",
-            what=f"the next start renames source '{old}' to '{new}' in the checkpoint of query '{query.name}', which "
-            "resumes at the same offsets",
-            fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
-            where=project.sources[new].where if new in project.sources else query.where,
-        )
+        what = f"the next start renames source '{old}' to '{new}' in the checkpoint of query '{query.name}', which "
+        where = project.sources[new].where if new in project.sources else query.where
+        yield renaming(f"{what}resumes at the same offsets", where)
 
 
 def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
@@ -268,12 +265,8 @@ def _require_free(query: Query, checkpoint: Checkpoint, names: dict[str, str]) -
 def table_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     former, now = table_before(project, query, layout), query.sink.location
     if former is not None and former.location is not None and now is not None:
-        yield Finding(
-            code="HR559",
-            what=f"the start of query '{query.name}' renames {former.location.shown}, with its ledger, to {now.shown}",
-            fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
-            where=query.where,
-        )
+        what = f"the start of query '{query.name}' renames {former.location.shown}, with its ledger, to {now.shown}"
+        yield renaming(what, query.where)
 
 
 def waiting_renames(project: Project, query: Query) -> Iterator[Finding]:

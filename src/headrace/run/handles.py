@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.run.late_output import WriteLate
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
-from headrace.spark.jvm.session_conf import activate
+from headrace.run.supervision import in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,10 +131,11 @@ class ApplicationHandle:
     What is Spark's has Spark's name: see pyspark.sql.streaming.StreamingQueryManager.
     """
 
-    def __init__(self, spark: SparkSession, board: Board, orders: Orders, request: StopRequest) -> None:
-        self._spark, self._request = spark, request
+    def __init__(
+        self, spark: SparkSession, board: Board, orders: Orders, request: StopRequest, result: Future[RunResult]
+    ) -> None:
+        self._spark, self._request, self._result = spark, request, result
         self.board, self.orders = board, orders
-        self._result: Future[RunResult] = Future()
         self._reported: frozenset[str] = frozenset()
 
     @property
@@ -208,13 +208,9 @@ def start_all(
     write_late: WriteLate | None = None,
 ) -> ApplicationHandle:
     """Run queries of `project` in a thread, in the caller's session; returns once it is known which they are."""
-    from pyspark.util import inheritable_thread_target
-
     board, orders, request = Board(), Orders(), StopRequest()
-    application = ApplicationHandle(spark, board, orders, request)
 
     def run_all() -> RunResult:
-        activate(spark)
         return run(
             project,
             queries,
@@ -227,16 +223,8 @@ def start_all(
             write_late=write_late,
         )
 
-    target: Callable[[], RunResult] = inheritable_thread_target(spark)(run_all)
-
-    def in_thread() -> None:
-        try:
-            application._result.set_result(target())
-        except BaseException as error:
-            application._result.set_exception(error)
-        board.close()
-
-    threading.Thread(target=in_thread, name="headrace", daemon=True).start()
+    result = in_thread(spark, run_all, board.close, name="headrace")
+    application = ApplicationHandle(spark, board, orders, request, result)
     board.wait(bool)
     if not board.states():
         application.wait()

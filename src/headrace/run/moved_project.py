@@ -72,7 +72,7 @@ def bring_schemas_along(layout: QueryLayout, former: str) -> None:
     """Let what Spark describes of the state name the directory of its query, which was called `former` before."""
     before = _recorded(layout)
     for storage in {str(layout.storage), *([before.storage] if before is not None else [])}:
-        _bring_schemas(layout, (f"{storage}/queries/{former}", f"{storage}/queries/{layout.query}"))
+        rename_schemas(layout, (f"{storage}/queries/{former}", f"{storage}/queries/{layout.query}"))
 
 
 def require_in_place(project: Project, query: Query) -> None:
@@ -112,7 +112,7 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     logs, old, moves = _surveyed(query, layout, now)
     changed = sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
     for move in moves:
-        _bring_schemas(layout, move)
+        rename_schemas(layout, move)
         _bring_archives(project, query, move)
         with writing_to(layout.home):
             ReadFiles(layout.home).moved(*move)
@@ -178,7 +178,7 @@ def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:
     return [log for log in found if log.folder.is_dir()]
 
 
-def _bring_schemas(layout: QueryLayout, move: Move) -> None:
+def rename_schemas(layout: QueryLayout, move: Move) -> None:
     """Spark's description of an operator with several state variables names the files of their schemas."""
     for file in operator_descriptions(layout.checkpoint):
         rewrite_text(file, *move)

@@ -36,13 +36,14 @@ from headrace.queries.rename_record import (
     has_run,
     pending,
     pending_sources,
+    renaming,
     require_no_change,
     table_renamed,
 )
 from headrace.queries.rename_record import record as source_record
 from headrace.run.moved_project import bring_schemas_along
 from headrace.run.plan import judgement_over
-from headrace.run.sink_work import require_stopped
+from headrace.run.sink_work import STOP_FIRST, ignore, require_stopped
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.storage.durable import move as move_directory
@@ -51,10 +52,6 @@ from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def _ignore(step: str) -> None:
-    """Of a step that nobody wants to hear."""
 
 
 def brought_along(project: Project, query: Query, spark: SparkSession, *, anew: bool = False) -> tuple[Finding, ...]:
@@ -79,7 +76,7 @@ def take_over(
     query: Query,
     spark: SparkSession,
     *,
-    reached: Callable[[str], None] = _ignore,
+    reached: Callable[[str], None] = ignore,
     locked: frozenset[str] = frozenset(),
     anew: bool = False,
 ) -> tuple[Finding, ...]:
@@ -126,15 +123,15 @@ def move(
     found: Rename,
     session: Callable[[], SparkSession],
     *,
-    reached: Callable[[str], None] = _ignore,
+    reached: Callable[[str], None] = ignore,
 ) -> Iterator[Finding]:
     """The steps of a rename, each of which may be done again; nobody runs the query under either name."""
     storage, former = project.storage, found.former
     old, new = (storage / "queries" / name for name in (former, query.name))
-    renaming = QueryLayout(storage, query.name)
+    taking = QueryLayout(storage, query.name)
     if not found.begun:
         # A rebuild has a lock of its own.
-        RenameRecord(former=former).begin(renaming, lambda: require_no_change(project, query, former))
+        RenameRecord(former=former).begin(taking, lambda: require_no_change(project, query, former))
     reached("recorded")
     try:
         with named(f"the sink of query '{query.name}'", query.where):
@@ -145,7 +142,7 @@ def move(
     except NothingChanged:
         reached("unchanged")
         if not found.begun:
-            RenameRecord.remove(renaming)
+            RenameRecord.remove(taking)
         raise
     reached("sink")
     said = list(_rename_history(project.local_storage, former, query.name))
@@ -156,15 +153,10 @@ def move(
         for folder in new.glob("g*"):
             bring_schemas_along(QueryLayout(storage, query.name, int(folder.name[1:])), former)
         reached("schemas")
-        RenameRecord.remove(renaming)
+        RenameRecord.remove(taking)
     yield from said
-    yield Finding(
-        code="HR559",
-        what=f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger have "
-        "the new name",
-        fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
-        where=query.where,
-    )
+    what = f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger have "
+    yield renaming(f"{what}the new name", query.where)
 
 
 # ------------------------------------------------------------------------------------------------------ before it
@@ -174,14 +166,13 @@ def move(
 def _locked(project: Project, query: Query, former: str, locked: Collection[str]) -> Iterator[None]:
     """No driver runs the query under its former name meanwhile. Raises CheckFailed if one does."""
     twin = replace(query, name=former)
-    fix = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
-    require_stopped(project, twin, code="HR549", fix=fix)
+    require_stopped(project, twin, code="HR549")
     if former in locked or not (project.storage / "queries" / former).is_dir():
         yield
         return
     if driver_lock.is_held_here(project, twin):
         what = f"query '{query.name}' cannot be renamed: '{former}' is running in this process"
-        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
+        raise CheckpointError(code="HR549", what=what, fix=STOP_FIRST, where=query.where)
     lock = driver_lock.take(project, twin)
     try:
         yield
@@ -305,20 +296,13 @@ def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
     names = pending_sources(project, query, layout)
     if not names:
         return ()
-    make(layout, names, reached=_alone(project, [query], _ignore))
+    make(layout, names, reached=_alone(project, [query], ignore))
     shown = ", ".join(f"'{old}' to '{new}'" for old, new in names.items())
-    return (
-        Finding(
-            code="HR559",
-            what=f"the checkpoint of query '{query.name}' names its sources anew ({shown}), and continues at the same "
-            "offsets",
-            fix="nothing: renamed_from may stay, or go once the rename was run everywhere",
-            where=query.where,
-        ),
-    )
+    what = f"the checkpoint of query '{query.name}' names its sources anew ({shown}), and continues at the same offsets"
+    return (renaming(what, query.where),)
 
 
-def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = _ignore) -> None:
+def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = ignore) -> None:
     """The steps, each of which may be done again; names: the new one by the old one."""
     root = layout.checkpoint
     with writing_to(layout.home):

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+STOP_FIRST = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost"
+
+
+def ignore(step: str) -> None:
+    """Report a step to nobody."""
+
+
 class SinkWork:
     """changes: whether the command changes anything, so that the storage directory may be given its id."""
 
@@ -79,7 +86,7 @@ def of_sink(project: Project, query: Query, frame: DataFrame, *, connect: bool) 
         yield finding if finding.where.file else finding.but(where=query.where)
 
 
-def require_stopped(project: Project, query: Query, *, code: str, fix: str) -> None:
+def require_stopped(project: Project, query: Query, *, code: str = "HR526", fix: str = STOP_FIRST) -> None:
     """Raise CheckFailed with finding `code` if the history says that `query` is running."""
     if not history_file(project.local_storage).exists():
         return

@@ -211,12 +211,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     declared = project.query(query)
     if partitions < 1:
         raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
-    require_stopped(
-        project,
-        declared,
-        code="HR526",
-        fix="stop it first, by Ctrl-C or SIGTERM: its running batch finishes, and nothing is lost",
-    )
+    require_stopped(project, declared)
     lock = driver_lock.take(project, declared)
     try:
         with commanded(declared):

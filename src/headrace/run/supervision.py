@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
@@ -44,6 +44,7 @@ from headrace.user_code import serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_Result = TypeVar("_Result")
 Versions: TypeAlias = Mapping[str, int] | None
 
 
@@ -168,8 +169,11 @@ class Supervision:
             lock=lock,
             committed=last_committed(layout.checkpoint),
             attempt=attempt,
-            begun=_in_thread(
-                self.spark, lambda: self._bring_up(query, None, trigger, attempt=attempt), self.listener.wake
+            begun=in_thread(
+                self.spark,
+                lambda: self._bring_up(query, None, trigger, attempt=attempt),
+                self.listener.wake,
+                name="headrace-start",
             ),
         )
 
@@ -398,16 +402,18 @@ class StartingQuery:
     attempt: Attempt
 
 
-def _in_thread(spark: SparkSession, start: Callable[[], Begun], wake: Callable[[], None]) -> Future[Begun]:
-    """Begin a start in a thread with the session and the local properties of this one; `wake` is called at its end."""
+def in_thread(
+    spark: SparkSession, work: Callable[[], _Result], ended: Callable[[], None], *, name: str
+) -> Future[_Result]:
+    """Begin work in a thread with the session and the local properties of this one; `ended` is called at its end."""
     from pyspark.util import inheritable_thread_target
 
-    def with_session() -> Begun:
+    def with_session() -> _Result:
         activate(spark)
-        return start()
+        return work()
 
-    future: Future[Begun] = Future()
-    future.add_done_callback(lambda _: wake())
+    future: Future[_Result] = Future()
+    future.add_done_callback(lambda _: ended())
     target = inheritable_thread_target(spark)(with_session)
 
     def run() -> None:
@@ -417,7 +423,7 @@ def _in_thread(spark: SparkSession, start: Callable[[], Begun], wake: Callable[[
             future.set_exception(error)
 
     # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
-    threading.Thread(target=run, name="headrace-start", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return future
 
 

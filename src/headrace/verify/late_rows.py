@@ -226,9 +226,8 @@ def apply_late_rows(
     Only a result that is proved right is changed. Called again, or after a crash, it brings back what is still missing.
     Raises CheckFailed or SinkError; then nothing was changed.
     """
-    require_stopped(
-        project, query, code="HR526", fix="stop it first, bring late rows back, and start it again; nothing is lost"
-    )
+    fix = "stop it first, bring late rows back, and start it again; nothing is lost"
+    require_stopped(project, query, fix=fix)
     sink = query.sink
     if sink.corrections is None:
         raise _irreplayable(query, f"the sink '{query.sink_kind}' cannot replace single rows")
