@@ -64,16 +64,12 @@ def entered(query: Query, layout: QueryLayout) -> Home:
     """The directories of `query`, made if need be; raises PlatformError where they cannot be written."""
     if not query.sink.facts.durable:
         return Home(layout=layout, scratch=Path(tempfile.mkdtemp(prefix="headrace-")))
-    _make_home(layout)
-    return Home(layout=layout)
-
-
-def _make_home(layout: QueryLayout) -> None:
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         if store_at(layout.home).is_local:  # Others refuse by themselves, with a sentence of their own.
             tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-").close()
+    return Home(layout=layout)
 
 
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:

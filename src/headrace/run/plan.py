@@ -109,9 +109,10 @@ def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) 
             verdict = "forbidden" if _refused(notes) else found.verdict
             return replace(found, notes=tuple(dict.fromkeys(notes)), verdict=verdict)
     except HeadraceError as error:
-        return _wrong(query, first, error.findings)
+        wrong = error.findings
     except Exception as error:
-        return _wrong(query, first, (finding_of(error, where=query.where, subject=f"query '{query.name}'"),))
+        wrong = (finding_of(error, where=query.where, subject=f"query '{query.name}'"),)
+    return Judgement(query=query.name, verdict="forbidden", from_batch=first, notes=tuple(wrong))
 
 
 def _before_start(project: Project, query: Query, spark: SparkSession, home: Home, connect: bool) -> Iterator[Finding]:
@@ -165,10 +166,6 @@ def _frame(project: Project, query: Query, spark: SparkSession, home: Home, stre
     return build(project, query.transform, spark, reader(spark, query.trigger, streams), frames)
 
 
-def _wrong(query: Query, first: int, findings: Sequence[Finding]) -> Judgement:
-    return Judgement(query=query.name, verdict="forbidden", from_batch=first, notes=tuple(findings))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
@@ -204,12 +201,15 @@ def planned(request: Request, home: Home) -> Planned:
     if home.lasting:
         kept += bring_along(project, query)
         require_planned(project, query, home)
-    _require_sources(request)
+    for source in project.sources_of(query):
+        with named(f"query '{query.name}', source '{source.name}'", source.where):
+            source.connector.check_connection(spark)
     request.begin("making its plan")
     _require_sound(cores(project, query, spark))
     register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
-    versions, told = _versions(request, tables)
+    known = request.versions if request.versions is not None else tables.planned()
+    versions, told = tables.begin() if known is None else (known, ())
     counters = _counters(request, home)
     streams: dict[str, DataFrame] = {}
     given = {**tables.frames(versions), **counters.counting.handles}
@@ -291,19 +291,6 @@ def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -
     if refused := tuple(refusals(query, judgement)):
         raise CheckpointError(refused)
     return tuple(remarks(query, judgement))
-
-
-def _require_sources(request: Request) -> None:
-    """Raise if a system that the query reads from does not answer."""
-    for source in request.project.sources_of(request.query):
-        with named(f"query '{request.query.name}', source '{source.name}'", source.where):
-            source.connector.check_connection(request.spark)
-
-
-def _versions(request: Request, tables: Tables) -> tuple[Mapping[str, int], tuple[Finding, ...]]:
-    """The versions of the tables to start over, computed if there are none; and what is said of them."""
-    known = request.versions if request.versions is not None else tables.planned()
-    return tables.begin() if known is None else (known, ())
 
 
 def _counters(request: Request, home: Home) -> Counters:

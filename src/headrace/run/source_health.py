@@ -73,7 +73,7 @@ class QuarantineFiles:
             expected = counted.get(source.name, 0)
             rejected = self._rejected(source, part, expected)
             for batch, rows in rejected.items():
-                path = self._file(source.name, batch)
+                path = self.layout.quarantine / source.name / f"{batch}.jsonl"
                 self.written.setdefault(batch, {})[source.name] = len(rows)
                 _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
                 yield Finding(
@@ -114,9 +114,6 @@ class QuarantineFiles:
                 continue
             return by_batch
         raise AssertionError("the last reading returns or raises")
-
-    def _file(self, source: str, batch: int) -> Path:
-        return self.layout.quarantine / source / f"{batch}.jsonl"
 
 
 @dataclass

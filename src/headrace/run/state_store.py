@@ -231,8 +231,15 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     committed = checkpoint.last_committed
     if before is None or committed is None:
         raise _impossible(declared, "it has no state yet", f"run it first: headrace run {query}")
-    _require_rocksdb(declared, checkpoint)
-    _require_plain(declared, checkpoint)
+    # Spark looks at it only after it has planned the change, and leaves a checkpoint that cannot continue.
+    if begun_with(checkpoint).get(PROVIDER_KEY) != PROVIDERS["rocksdb"]:
+        fix = f"reset the query ({reset_command(declared)}) to change the number"
+        raise _impossible(declared, "its state is not kept by RocksDB", fix)
+    # Spark 4.2 escapes the path twice (StreamingUtils.resolvedCheckpointLocation), and finds no batch there.
+    if found := _ESCAPED.search(str(checkpoint.root)):
+        fix = "keep the number; or move the storage to a path without that character"
+        why = f"Spark does not find {checkpoint.root} for this, because of the {found[0]!r} in its path"
+        raise _impossible(declared, why, fix)
     change = _planned(declared, checkpoint, changes, before, partitions)
     if change is None:
         return Repartitioned(query=query, before=before, after=before, batch=None)
@@ -285,21 +292,6 @@ def _made(
     finally:
         if own:
             spark.stop()
-
-
-def _require_rocksdb(query: Query, checkpoint: Checkpoint) -> None:
-    # Spark looks at it only after it has planned the change, and leaves a checkpoint that cannot continue.
-    if begun_with(checkpoint).get(PROVIDER_KEY) != PROVIDERS["rocksdb"]:
-        fix = f"reset the query ({reset_command(query)}) to change the number"
-        raise _impossible(query, "its state is not kept by RocksDB", fix)
-
-
-def _require_plain(query: Query, checkpoint: Checkpoint) -> None:
-    # Spark 4.2 escapes the path twice (StreamingUtils.resolvedCheckpointLocation), and finds no batch there.
-    if found := _ESCAPED.search(str(checkpoint.root)):
-        fix = "keep the number; or move the storage to a path without that character"
-        why = f"Spark does not find {checkpoint.root} for this, because of the {found[0]!r} in its path"
-        raise _impossible(query, why, fix)
 
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:
