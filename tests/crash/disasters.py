@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from headrace.testing.crash import Driver, KillAt
+from tests.crash.drivers import Driver, KillAt
 
 if TYPE_CHECKING:
     from tests.crash.soak import Soak

@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.api import load, run
-from headrace.testing.crash import MOMENTS, Driver, KillAt
 from services import KINDS, Server
 from services.process import new_home
 from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
 from tests.crash.disasters import LONGEST_RUN_SECONDS, copies, damage, network
+from tests.crash.drivers import MOMENTS, Driver, KillAt
 from tests.crash.live_soak import run_live
 from tests.crash.monitoring import ACTIONS, START, committed_files
 

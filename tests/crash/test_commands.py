@@ -27,7 +27,7 @@ RENAME = """
 import headrace as hr
 from headrace.run.rename import move
 from headrace.queries.rename_record import pending
-from headrace.testing.crash import kill_at_step
+from tests.crash.drivers import kill_at_step
 project = hr.load({root!r})
 query = project.queries["new"]
 list(move(project, query, pending(project, query), None, reached=kill_at_step({step!r})))
@@ -35,7 +35,7 @@ list(move(project, query, pending(project, query), None, reached=kill_at_step({s
 ADOPT = """
 from pathlib import Path
 import headrace as hr
-from headrace.testing.crash import kill_at_step
+from tests.crash.drivers import kill_at_step
 hr.adopt(hr.load({root!r}), "totals", Path({checkpoint!r})).apply(reached=kill_at_step({step!r}))
 """
 

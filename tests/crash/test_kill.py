@@ -11,7 +11,7 @@ import pytest
 
 from headrace.api import load, run, status, verify
 from headrace.queries.layout import QueryLayout
-from headrace.testing.crash import MOMENTS, Driver, KillAt, Moment, moments
+from tests.crash.drivers import MOMENTS, Driver, KillAt, Moment, moments
 
 from . import monitoring
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, run, verify
-from headrace.testing.crash import Driver, KillAt
 from tests.connectors.iceberg import tables as iceberg_tables
+from tests.crash.drivers import Driver, KillAt
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.api import load, run, verify
 from headrace.model import AvailableNow
-from headrace.testing.crash import Driver, KillAt
+from tests.crash.drivers import Driver, KillAt
 from tests.run.projects import land, ledger, rows, write_project
 from tests.run.test_refresh import BILLS, PRICES, sale, set_prices, uses
 from tests.waiting import until

@@ -1,6 +1,6 @@
 """Drivers that die at a chosen moment, to show that a result does not depend on how often they did.
 
-`python -m headrace.testing.crash PROJECT --at inside-transaction:3` runs a project and kills its own driver with
+`python -m tests.crash.drivers PROJECT --at inside-transaction:3` runs a project and kills its own driver with
 SIGKILL at that boundary of that batch; without `--at` it runs to the end. With `--together` it dies when each of its
 queries is there.
 """
@@ -26,6 +26,7 @@ from headrace.contract import Boundary
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 
 Moment: TypeAlias = Boundary | Literal["after-commit"]
+ROOT = Path(__file__).resolve().parent.parent.parent
 MOMENTS: tuple[Moment, ...] = (*get_args(Boundary), "after-commit")
 
 
@@ -100,7 +101,7 @@ class Driver:
     """A driver in a process group of its own, so that it can be killed with its JVM."""
 
     def __init__(self, project: Path, *, kill: KillAt | None = None, arguments: Sequence[str] = ()) -> None:
-        command = [sys.executable, "-m", "headrace.testing.crash", str(project), *arguments]
+        command = [sys.executable, "-m", "tests.crash.drivers", str(project), *arguments]
         if kill is not None:
             command += ["--at", str(kill)]
         self.started = time.monotonic()
@@ -111,7 +112,7 @@ class Driver:
             stdout=self._output,
             stderr=self._output,
             start_new_session=True,
-            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            env={**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": os.pathsep.join(_import_path())},
         )
 
     def wait(self, timeout: float = 120) -> int:
@@ -153,6 +154,13 @@ class Driver:
         return False
 
 
+def _import_path() -> Iterator[str]:
+    """Where a driver finds this module, wherever it is started, and what was there before."""
+    yield str(ROOT)
+    if "PYTHONPATH" in os.environ:
+        yield os.environ["PYTHONPATH"]
+
+
 def _java_children(driver: int) -> Iterator[int]:
     """The JVMs that come from a process, where the system has /proc."""
     for pid in descendants(driver):
@@ -170,7 +178,7 @@ def moments(seed: int, count: int, *, longest: float) -> Iterator[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a project, to its end or to the moment at which it is to die."""
-    parser = argparse.ArgumentParser(prog="python -m headrace.testing.crash", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.drivers", description=__doc__)
     parser.add_argument("project", type=Path)
     parser.add_argument("--at", type=KillAt.parse, metavar="MOMENT:BATCH")
     parser.add_argument("--query", action="append")
