@@ -36,9 +36,9 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 77_120, 64_500),
-    Bar("modules", 393, 430),
-    Bar("median lines of a module", 189, 130, most=False),
+    Bar("lines", 74_885, 64_500),
+    Bar("modules", 391, 430),
+    Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),
     Bar("codes of findings", 275, 300),
     Bar("members of Sink", 15, 15),

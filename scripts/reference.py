@@ -200,7 +200,7 @@ def connector_part(kind: registry.ConnectorKind, name: str) -> str:
 
 
 def _type(option: Field[Any]) -> str:
-    plain = str(option.type).replace("ProjectObject", "Any")
+    plain = str(option.type).replace("contract.", "").replace("ProjectObject", "Any")
     return reduce(lambda text, path: text.replace(path, "str"), _PATHS, plain)
 
 
@@ -218,7 +218,7 @@ def _facts(cls: type[Any]) -> Iterator[str]:
         if isinstance(made, Source)
         else {"readable_back": readable_back(made), "correctable": made.corrections is not None}
     )
-    if isinstance(cls.facts, property):
+    if any(isinstance(vars(cls).get(name), property) for name in ("facts", *derived)):
         yield "With the options' defaults:\n"
     yield "| fact | value |"
     yield "|---|---|"

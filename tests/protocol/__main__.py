@@ -15,7 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 
 from .defects import DEFECTS, Defect
-from .world import ABOUT, World
+from .scheduler import Stuck
+from .world import ABOUT, Broken, World
 
 _CHUNK = 250
 _LOOKED_AT = 1_000
@@ -31,19 +32,20 @@ def stay_on_one_core() -> None:
 def first_fault(first: int, last: int, defect: Defect | None = None, about: str = "") -> tuple[int, int, str] | None:
     """The first seed in which something does not hold, after how many steps, and what; None without any.
 
-    With a defect: one in which all holds without it.
+    With a defect: one in which all holds without it. What is no broken promise is a mistake of the defect then.
     """
     for seed in range(first, last):
         world = World(seed, about=about if defect is None else defect.about)
-        try:
-            if defect is None:
+        with nullcontext() if defect is None else defect.put_back():
+            try:
                 world.run()
-            else:
-                with defect.put_back():
-                    world.run()
-        except Exception as error:
-            if defect is None or first_fault(seed, seed + 1, about=defect.about) is None:
-                return seed, len(world.scheduler.trace), f"{type(error).__name__}: {error}"
+                continue
+            except Exception as error:
+                if defect is not None and not isinstance(error, (Broken, Stuck)):
+                    raise
+                fault = f"{type(error).__name__}: {error}"
+        if defect is None or first_fault(seed, seed + 1, about=defect.about) is None:
+            return seed, len(world.scheduler.trace), fault
     return None
 
 

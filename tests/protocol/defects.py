@@ -349,7 +349,7 @@ def _sink_not_brought_back(let: Let) -> None:
 
 def _undo_after_a_new_start(let: Let) -> None:
     """A reset is taken back though the query has run since."""
-    let(reset, "Checkpoint", lambda root: SimpleNamespace(last_batch=None))
+    let(reset, "Checkpoint", lambda root: SimpleNamespace(last_batch=None, last_committed=None))
     let(generations, "_drop_empty", _drop)
 
 
@@ -520,7 +520,7 @@ def _start_takes_no_lock(let: Let) -> None:
 
 
 def _start_over_half_a_change(let: Let) -> None:
-    let(inspect_checkpoint, "_cut_off", lambda query, layout: ())
+    let(inspect_checkpoint, "cut_off", lambda query, layout: ())
 
 
 def _plans_before_the_source_log(let: Let) -> None:
@@ -921,7 +921,7 @@ DEFECTS = (
     Defect("a change takes no lock", _change_takes_no_lock, 144, "stops"),
     Defect("a reset leaves the result", _sink_not_reset, 40),
     Defect("an undone reset leaves the result", _sink_not_brought_back, 27, "changes"),
-    Defect("a reset is undone after a new start", _undo_after_a_new_start, 40),
+    Defect("a reset is undone after a new start", _undo_after_a_new_start, 84),
     Defect("a rewind leaves the result", _sink_not_rewound, 94),
     Defect("a rewind leaves the ledger's lines", _rewind_leaves_the_lines, 94),
     Defect("a rewind leaves the rows", _rewind_leaves_the_rows, 94),

@@ -414,10 +414,13 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         self, beside: Project, record: RebuildRecord, spark: SparkSession
     ) -> tuple[RebuildRecord, RebuildReport]:
         """What is found of the rebuilt result, and the record with it."""
-        after = replace(self.context(shadow.layout_beside(self.project, self.query, record)), rebuilds=True)
-        report = report_on(beside, self.query, self.context(self._generation(record.former)), after, spark)
+        report = self._report(beside, record, spark)
         self._require_locked()
         return replace(record, report=report.as_dict()).enter(self._layout), report
+
+    def _report(self, beside: Project, record: RebuildRecord, spark: SparkSession) -> RebuildReport:
+        after = replace(self.context(shadow.layout_beside(self.project, self.query, record)), rebuilds=True)
+        return report_on(beside, self.query, self.context(self._generation(record.former)), after, spark)
 
     def _swapped(self, record: RebuildRecord) -> RebuildResult:
         return replace(self._result("swapped", record.generation), kept=record.former)

@@ -31,7 +31,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Named:
+class Declaration:
     """Something that is declared under a name, and the word that messages call it by."""
 
     _word: ClassVar[str]
@@ -54,7 +54,7 @@ class Named:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedSource(Named):
+class NamedSource(Declaration):
     """A named unbounded input. `kind` is the entry point's name, for people; nothing is decided by it.
 
     renamed_from: the names that it had before, the newest first. lines: where single options stand, if that is known.
@@ -130,7 +130,7 @@ Transform: TypeAlias = PythonTransform | SqlTransform
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Named):
+class Table(Declaration):
     """A named bounded input, computed by a function of Spark or a SELECT.
 
     refresh: how often it is recomputed while a query that reads it runs; None: at the start alone.
@@ -147,7 +147,7 @@ class Table(Named):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counter(Named):
+class Counter(Declaration):
     """A named value that the tasks of queries add to; each query has its own, which begins with `zero`.
 
     param: adds two values of a type of the user's, as an AccumulatorParam of Spark's does; None for numbers.
@@ -159,7 +159,7 @@ class Counter(Named):
 
 
 @dataclass(frozen=True, kw_only=True)
-class View(Named):
+class View(Declaration):
     """A named transformation without a sink, inlined where it is used."""
 
     _word = "view"
@@ -171,7 +171,7 @@ ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class QuerySettings(Named):
+class QuerySettings(Declaration):
     """What is said of a query beside its rows and its sinks.
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.

@@ -14,13 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckpointError, Finding, HeadraceError, LeaseLost, PlainData, Where
-from headrace.queries.layout import (
-    QueryLayout,
-    generations_set_aside,
-    latest_generation,
-    rebuild_record,
-    rewind_record,
-)
+from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation, rebuild_record, rewind_record
 from headrace.storage import json_record
 from headrace.storage.durable import sync
 from headrace.storage.private import writing_to

@@ -11,24 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
+from headrace import contract
 from headrace.connectors.catalog.source import ANOTHER_KIND, described
 from headrace.connectors.not_asked import findings_of, partition_findings
 from headrace.connectors.spark_catalog import no_name, parts_of, quoted, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter, nullable
-from headrace.contract import (
-    CatalogSink,
-    Identity,
-    OptionError,
-    OutputMode,
-    Session,
-    SinkContext,
-    SinkFacts,
-    SinkLocation,
-    Snapshot,
-    canonical_table,
-)
 from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.spark.messages.refusals import first_sentence
 
@@ -38,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSink(CatalogSink):
+class TableSink(contract.CatalogSink):
     """Files of a table, named `table` or `database.table`; Spark's log among them says which of them count.
 
     Source: Structured Streaming guide, "Streaming Table APIs". The table is made if it is not there; if it is, its
@@ -47,7 +36,7 @@ class TableSink(CatalogSink):
     its tables with the session; the sink makes its table known again, with all rows, when it starts.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
+    facts: ClassVar[contract.SinkFacts] = contract.SinkFacts(
         modes=frozenset({"append"}),
         transactional=False,
         idempotent=True,
@@ -59,11 +48,11 @@ class TableSink(CatalogSink):
     partition_by: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from no_name(self.table)
         yield from super().problems(mode)
 
-    def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
+    def open(self, frame: DataFrame, context: contract.SinkContext) -> FilesWriter:
         """Make the table, or compare it with the result, and see that its rows are of this query."""
         spark = frame.sparkSession
         self._require_partitions(frame, context)
@@ -84,18 +73,18 @@ class TableSink(CatalogSink):
         return FilesWriter(files=self._files(spark), partition_by=self.partition_by)
 
     @property
-    def location(self) -> SinkLocation:
-        return SinkLocation(
+    def location(self) -> contract.SinkLocation:
+        return contract.SinkLocation(
             name=self.catalog_table, systems=("",), shown=f"table '{self.catalog_table}' of the catalog"
         )
 
-    def identity(self) -> Identity:
+    def identity(self) -> contract.Identity:
         return {"system": "catalog", "table": self.catalog_table, "format": self.format}
 
-    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from file_form.result_findings(frame, self.format, self.partition_by, context)
 
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         spark = frame.sparkSession
         try:
             require_database(spark, self.table)
@@ -108,7 +97,7 @@ class TableSink(CatalogSink):
 
     @property
     def catalog_table(self) -> str:
-        return canonical_table(self.table)
+        return contract.canonical_table(self.table)
 
     def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
         spark = frame.sparkSession
@@ -118,7 +107,7 @@ class TableSink(CatalogSink):
         if directory is not None:
             self._create(spark, frame.schema, directory, files.read_options)
 
-    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         return self._files(spark).snapshot(spark, context, self.partition_by)
 
     @property
@@ -129,7 +118,7 @@ class TableSink(CatalogSink):
     def adoption(self) -> FilesAdoption:
         return FilesAdoption(find=self._foreign, takes_over=True, tells_batches=True)
 
-    def _foreign(self, frame: DataFrame, context: SinkContext) -> CommittedFiles:
+    def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
         self._require_partitions(frame, context)
         found = self.described(frame.sparkSession)
@@ -175,12 +164,12 @@ class TableSink(CatalogSink):
             raise SinkError(code="HR419", what=what, fix=fix)
         return found
 
-    def _require_partitions(self, frame: DataFrame, context: SinkContext) -> None:
+    def _require_partitions(self, frame: DataFrame, context: contract.SinkContext) -> None:
         if found := list(partition_findings(self.partition_by, frame.columns, context.query)):
             raise SinkError(found)
 
     def _require_fit(
-        self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: SinkContext
+        self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: contract.SinkContext
     ) -> None:
         columns = spark.catalog.listColumns(self.table)
         there = [(column.name, column.dataType) for column in columns]
@@ -233,12 +222,12 @@ class CatalogReset(FilesReset):
 
     sink: TableSink
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
         super().set_aside(context, session)
         self._forget(session(), directory)
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
         if aside.aside(directory, context).exists():
             self._forget(session(), directory)

@@ -18,7 +18,16 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_rows, own_state
-from headrace.connectors.delta.table import NOTE, DeltaTable, LogCutError, State, TableRef, forget, named, require_delta
+from headrace.connectors.delta.table import (
+    NOTE,
+    DeltaPlace,
+    DeltaTable,
+    LogCutError,
+    State,
+    forget,
+    named,
+    require_delta,
+)
 from headrace.connectors.exactly_once import lake
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
@@ -35,7 +44,7 @@ if TYPE_CHECKING:
 class DeltaReset(SinkReset):
     """A table set aside, brought back, discarded, or handed to the next generation."""
 
-    place: TableRef
+    place: DeltaPlace
 
     def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         own = own_state(self.place, session(), context)
@@ -109,7 +118,7 @@ class DeltaReset(SinkReset):
 class DeltaSwap(SinkSwap):
     """The table of a rebuild put in place, and taken back."""
 
-    place: TableRef
+    place: DeltaPlace
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         table = self.place.find(session())
@@ -170,7 +179,7 @@ def _translate_errors(table: str) -> Iterator[None]:
 class DeltaRename(SinkRename):
     """A table under another name, or its ledger under the query's; `renamed_from`: what the table was called."""
 
-    place: TableRef
+    place: DeltaPlace
     renamed_from: str = ""
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
@@ -258,7 +267,7 @@ class DeltaAdoption(SinkAdoption):
 class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
     """A table brought back to an earlier batch; the version that it had ends as the table's own rules say."""
 
-    place: TableRef
+    place: DeltaPlace
 
     def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
         return own_state(self.place, session(), context)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta.log import Commit
-from headrace.connectors.delta.table import LogCutError, State, TableRef
+from headrace.connectors.delta.table import DeltaPlace, LogCutError, State
 from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, plans
 from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import SinkError
@@ -159,7 +159,7 @@ def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
     return progress_of_all(txn_ids).get((context.query, context.generation), NOT_BEGUN)
 
 
-def own_state(place: TableRef, spark: SparkSession, context: SinkContext) -> tuple[State, Progress] | None:
+def own_state(place: DeltaPlace, spark: SparkSession, context: SinkContext) -> tuple[State, Progress] | None:
     """The table as it is now, and how far the generation has come in it; None where it has no batch there."""
     table = place.find(spark)
     if table is None:

@@ -7,31 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import DeltaStore, TableSchema
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
-from headrace.connectors.delta.table import DeltaTable, State, TableRef
+from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.not_asked import findings_of
 from headrace.connectors.spark_catalog import is_name
 from headrace.connectors.spark_files import aside
-from headrace.contract import (
-    OUTPUT_MODES,
-    Failure,
-    Identity,
-    OptionError,
-    OutputMode,
-    ProjectPath,
-    Sink,
-    SinkContext,
-    SinkFacts,
-    SinkLocation,
-    Snapshot,
-)
 from headrace.errors import Finding, SinkError
 from headrace.storage.location import scheme_of
 
@@ -40,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaSink(Sink):
+class DeltaSink(contract.Sink):
     """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog; each batch is one version.
 
     Source: Delta Lake's documentation, "Table streaming reads and writes". Append mode adds the rows, complete mode
@@ -58,30 +46,34 @@ class DeltaSink(Sink):
     on_schema_change: a column that the table lacks is an error before start (refuse), or is added (add).
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(
-        modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True, shares_appends=True, adds_files=True
+    facts: ClassVar[contract.SinkFacts] = contract.SinkFacts(
+        modes=frozenset(contract.OUTPUT_MODES),
+        transactional=True,
+        idempotent=True,
+        shares_appends=True,
+        adds_files=True,
     )
     jars: ClassVar[tuple[str, ...]] = ("delta",)
-    failures: ClassVar[tuple[Failure, ...]] = FAILURES
-    path: ProjectPath | None = None
+    failures: ClassVar[tuple[contract.Failure, ...]] = FAILURES
+    path: contract.ProjectPath | None = None
     table: str | None = None
     renamed_from: str = ""
     key: Sequence[str] = ()
     partition_by: Sequence[str] = ()
     on_schema_change: Literal["refuse", "add"] = "refuse"
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from self._place.problems()
         if self.renamed_from and self.path is not None:
             what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
-            yield OptionError(what=what, fix=fix)
+            yield contract.OptionError(what=what, fix=fix)
         elif self.renamed_from and (self.renamed_from == self.table or not is_name(self.renamed_from)):
             what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(what=what, fix="give renamed_from: the name that it had before")
+            yield contract.OptionError(what=what, fix="give renamed_from: the name that it had before")
         if self.path is not None and scheme_of(self.path) == "s3a":
             # Delta's own way there looks first whether a version is there, then puts it.
-            yield OptionError(
+            yield contract.OptionError(
                 code="HR840",
                 what=f"{self._place} is in a bucket, where Delta keeps only writers of one driver from taking the same "
                 "version of it, unless spark.delta.logStore.s3a.impl says otherwise",
@@ -91,12 +83,14 @@ class DeltaSink(Sink):
             )
         if mode == "update" and not self.key:
             what = "update mode into a Delta table needs a key, to find the row to replace"
-            yield OptionError(code="HR403", what=what, fix="give key: the columns that identify a row of the result")
+            yield contract.OptionError(
+                code="HR403", what=what, fix="give key: the columns that identify a row of the result"
+            )
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
-                yield OptionError(what=f"{option} names a column twice", fix="name each column once")
+                yield contract.OptionError(what=f"{option} names a column twice", fix="name each column once")
 
-    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[DataFrame]:
+    def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         place, spark = self._place, frame.sparkSession
         form = self._fitting_schema(frame, context)
@@ -116,17 +110,17 @@ class DeltaSink(Sink):
         return BatchWriter(store=store)
 
     @property
-    def location(self) -> SinkLocation:
+    def location(self) -> contract.SinkLocation:
         place = self._place.text
-        return SinkLocation(name="", systems=(place,), shown=f"Delta table '{place}'", ledger=True)
+        return contract.SinkLocation(name="", systems=(place,), shown=f"Delta table '{place}'", ledger=True)
 
-    def identity(self) -> Identity:
+    def identity(self) -> contract.Identity:
         return self._place.identity()
 
-    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from self._table_schema(frame).incompatibilities(context)
 
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:
             place = self._place
             if (table := place.find(frame.sparkSession)) is None:
@@ -142,19 +136,21 @@ class DeltaSink(Sink):
     def _table_schema(self, frame: DataFrame) -> TableSchema:
         return TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
 
-    def _fitting_schema(self, frame: DataFrame, context: SinkContext) -> TableSchema:
+    def _fitting_schema(self, frame: DataFrame, context: contract.SinkContext) -> TableSchema:
         form = self._table_schema(frame)
         if found := list(form.incompatibilities(context)):
             raise SinkError(found)
         return form
 
-    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
         own = own_state(self._place, spark, context)
         if own is None:
             raise no_result(str(self._place), context)
         state, progress = own
-        return Snapshot(rows=own_rows(state, context, str(self._place)), batch=progress.batch, key=tuple(self.key))
+        return contract.Snapshot(
+            rows=own_rows(state, context, str(self._place)), batch=progress.batch, key=tuple(self.key)
+        )
 
     @property
     def ledger(self) -> DeltaLedger:
@@ -189,7 +185,7 @@ class DeltaSink(Sink):
             beside = replace(self, path=str(aside.beside(aside.local_directory(self.path))), renamed_from="")
         return DeltaSwap(place=self._place, beside=beside)
 
-    def _foreign(self, frame: DataFrame, context: SinkContext) -> DeltaTable:
+    def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
         form = self._fitting_schema(frame, context)
         table = self._place.find(frame.sparkSession)
@@ -214,8 +210,8 @@ class DeltaSink(Sink):
     # ------------------------------------------------------------------------------------------------- the table
 
     @property
-    def _place(self) -> TableRef:
-        return TableRef(path=self.path, table=self.table, error=SinkError)
+    def _place(self) -> DeltaPlace:
+        return DeltaPlace(path=self.path, table=self.table, error=SinkError)
 
     def _require_empty(self) -> None:
         directory = self._place.directory
@@ -223,7 +219,7 @@ class DeltaSink(Sink):
             what = f"'{directory}' holds files that are no Delta table"
             raise SinkError(code="HR407", what=what, fix="write to an empty directory")
 
-    def _require_ours(self, state: State, context: SinkContext) -> None:
+    def _require_ours(self, state: State, context: contract.SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
         name, known, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
         own = known.get((context.query, context.generation))
@@ -251,12 +247,12 @@ class DeltaSink(Sink):
             raise SinkError(code="HR407", what=what, fix=fix)
 
     @staticmethod
-    def _lines(state: State, context: SinkContext) -> list[KeptLine] | None:
+    def _lines(state: State, context: contract.SinkContext) -> list[KeptLine] | None:
         """The ledger's lines; None of a clone, which has the rows of a table and nothing of its ledger."""
         known = ledger.own_mark(context) in state.txn_ids or not state.has_rows
         return ledger.lines(state, context) if known else None
 
-    def _enter(self, table: DeltaTable, context: SinkContext) -> tuple[int, KeptLine | None]:
+    def _enter(self, table: DeltaTable, context: contract.SinkContext) -> tuple[int, KeptLine | None]:
         """Enter the start into the table as it is now. Raises Conflict where a batch of the query has come in since."""
         state = table.now()
         txn_ids = state.txn_ids

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors import option_faults
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
-from headrace.connectors.delta.table import CREATE, DeltaTable, LogCutError, State, TableRef
+from headrace.connectors.delta.table import CREATE, DeltaPlace, DeltaTable, LogCutError, State
 from headrace.connectors.spark_files.prefix import FILE, with_batches
 from headrace.connectors.spark_files.prefix import named as file_names
 from headrace.contract import Failure, Identity, Lag, OptionError, ProjectPath, Source, SourceFacts, SourcePrefix
@@ -251,8 +251,8 @@ class Delta(Source):
         return Rules(self.skip_change_commits, self.exclude_regex)
 
     @property
-    def _place(self) -> TableRef:
-        return TableRef(path=self.path, table=self.table, error=SourceError)
+    def _place(self) -> DeltaPlace:
+        return DeltaPlace(path=self.path, table=self.table, error=SourceError)
 
     def _found(self, spark: SparkSession) -> DeltaTable:
         """The table. Raises SourceError where there is none."""

@@ -253,7 +253,7 @@ class DeltaTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRef:
+class DeltaPlace:
     """Where a table is: its `path`, or the name `table` in Spark's own catalog.
 
     error: the kind by which its faults are reported, SourceError or SinkError.

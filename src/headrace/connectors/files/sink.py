@@ -8,26 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from headrace import contract
 from headrace.checkpoint.relocation import rewrite
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import FilesRewind, local_directory
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter
-from headrace.contract import (
-    Identity,
-    OptionError,
-    OutputMode,
-    ProjectPath,
-    Session,
-    Sink,
-    SinkContext,
-    SinkFacts,
-    SinkLedger,
-    SinkLocation,
-    SinkSwap,
-    Snapshot,
-    canonical_path,
-)
 from headrace.errors import CheckpointError, Finding, SinkError
 from headrace.units import spark_milliseconds
 
@@ -36,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSink(Sink):
+class FileSink(contract.Sink):
     """Files below `path`; Spark's own log there (`_spark_metadata`) says which of them count.
 
     Source: Structured Streaming guide, "Output Sinks". Exactly once for readers that use Spark, which heed the log;
@@ -47,15 +33,15 @@ class FileSink(Sink):
     by its type before the start, or by the value, and then ends the batch.
     """
 
-    path: ProjectPath
+    path: contract.ProjectPath
     format: Literal["text", "csv", "json", "parquet", "orc"] = "parquet"
     partition_by: Sequence[str] = ()
     retention: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def facts(self) -> SinkFacts:
-        return SinkFacts(
+    def facts(self) -> contract.SinkFacts:
+        return contract.SinkFacts(
             modes=frozenset({"append"}),
             transactional=False,
             idempotent=True,
@@ -64,19 +50,19 @@ class FileSink(Sink):
             layout_options=("format", "partition_by", "options"),
         )
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
-            yield OptionError(what=what, fix="name a directory that is the sink's alone")
+            yield contract.OptionError(what=what, fix="name a directory that is the sink's alone")
         if self.retention is not None and not (spark_milliseconds(self.retention) or 0) > 0:
             what = f"retention '{self.retention}' is not a length of time"
-            yield OptionError(what=what, fix="write for example 30d or 12h")
+            yield contract.OptionError(what=what, fix="write for example 30d or 12h")
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem
         yield from super().problems(mode)
 
-    def open(self, frame: DataFrame, context: SinkContext) -> FilesWriter:
+    def open(self, frame: DataFrame, context: contract.SinkContext) -> FilesWriter:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
         if found := list(self.check_result(frame, context)):
             raise SinkError(found)
@@ -85,22 +71,22 @@ class FileSink(Sink):
         return FilesWriter(files=self._files, partition_by=self.partition_by, options=options)
 
     @property
-    def location(self) -> SinkLocation:
-        return SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
+    def location(self) -> contract.SinkLocation:
+        return contract.SinkLocation(name="", systems=(self.path,), shown=f"directory '{self.path}'")
 
-    def identity(self) -> Identity:
-        return {"system": "files", "path": canonical_path(self.path), "format": self.format}
+    def identity(self) -> contract.Identity:
+        return {"system": "files", "path": contract.canonical_path(self.path), "format": self.format}
 
-    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from file_form.result_findings(frame, self.format, self.partition_by, context)
 
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:
             self._files.require_written(context)
         except (CheckpointError, SinkError) as error:
             yield from error.findings
 
-    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         return self._files.snapshot(spark, context, self.partition_by)
 
     @property
@@ -125,7 +111,7 @@ class FileSink(Sink):
             return None
         return FilesSwap(path=self.path, beside=replace(self, path=str(aside.beside(Path(self.path)))))
 
-    def _foreign(self, frame: DataFrame, context: SinkContext) -> CommittedFiles:
+    def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files that another program's stream has written. Raises SinkError where they do not fit."""
         if found := list(self.check_result(frame, context)):
             raise SinkError(found)
@@ -139,22 +125,22 @@ class FileSink(Sink):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesLedger(SinkLedger):
+class FilesLedger(contract.SinkLedger):
     """Which batches are in, by Spark's log of the files."""
 
     files: CommittedFiles
 
-    def last_batch(self, context: SinkContext) -> int | None:
+    def last_batch(self, context: contract.SinkContext) -> int | None:
         return self.files.last_batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesSwap(SinkSwap):
+class FilesSwap(contract.SinkSwap):
     """The directory of a rebuild put in place, and taken back."""
 
     path: str
 
-    def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+    def swap_in(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
         new = aside.beside(directory)
         # Spark's log names each file by its whole path; what is not in place yet is read by nobody.
@@ -163,7 +149,7 @@ class FilesSwap(SinkSwap):
                 rewrite(place / "_spark_metadata", str(new), str(directory))
         aside.swap_in(directory, context, rebuilt)
 
-    def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
+    def swap_out(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
         new = aside.beside(directory)
         aside.swap_out(directory, context, rebuilt)

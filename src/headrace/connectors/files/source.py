@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 from uuid import uuid4
 
+from headrace import contract
 from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
@@ -17,16 +18,6 @@ from headrace.connectors.files import options as file_options
 from headrace.connectors.files.options import CORRUPT_RECORD, FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import (
-    Identity,
-    Lag,
-    OptionError,
-    Source,
-    SourceFacts,
-    SourcePrefix,
-    bad_rows_metric,
-    canonical_path,
-)
 from headrace.errors import SourceError
 from headrace.storage.location import is_known
 
@@ -42,7 +33,7 @@ NO_AGE_LIMIT = f"{2**63 - 1}ms"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files(FilesOptions, Source):
+class Files(FilesOptions, contract.Source):
     """Files in one directory, or in those that match a glob; each is read once, and never half in one batch.
 
     Source: Structured Streaming guide, "Input Sources". `schema` is a DDL text; `infer_schema` asks Spark to guess it
@@ -63,7 +54,7 @@ class Files(FilesOptions, Source):
         after `delete` a committed prefix can no longer be read, after `archive` it is read from the archive.
     """
 
-    facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
+    facts: ClassVar[contract.SourceFacts] = contract.SourceFacts(replayable=True, rate_limited=True)
     tuning_options: ClassVar[tuple[str, ...]] = (
         "max_files_per_trigger",
         "max_bytes_per_trigger",
@@ -89,8 +80,8 @@ class Files(FilesOptions, Source):
     def archive_path(self) -> str | None:
         return self.source_archive_dir
 
-    def identity(self) -> Identity:
-        return {"system": "files", "path": canonical_path(self.path), "format": self.format}
+    def identity(self) -> contract.Identity:
+        return {"system": "files", "path": contract.canonical_path(self.path), "format": self.format}
 
     def declared_schema(self) -> str | None:
         return self.schema
@@ -111,11 +102,11 @@ class Files(FilesOptions, Source):
         frame = self._declared(self._loaded(reader, schema).load(self.path), schema)
         rows = Judged(self, frame, schema)
         if self.on_bad_row == "quarantine":
-            return rows.good(bad_rows_metric(name))
+            return rows.good(contract.bad_rows_metric(name))
         columns = kept(spark, ("stream", *rows.rules), rows.checked)
         return frame.select(*columns) if columns else frame
 
-    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+    def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         from headrace.connectors.files.exact import Judged
         from headrace.connectors.files.rows import kept
 
@@ -123,14 +114,14 @@ class Files(FilesOptions, Source):
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
         rows = Judged(self, frame, schema, besides=(batch_column,))
         if self.on_bad_row == "quarantine":
-            return rows.good(bad_rows_metric(uuid4().hex))
+            return rows.good(contract.bad_rows_metric(uuid4().hex))
         return frame.select(*kept(spark, ("read", *rows.rules), rows.converted))
 
     @property
     def again(self) -> str:
         return "correct them and let them land again as a new file"
 
-    def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+    def rejected_rows(self, spark: SparkSession, prefix: contract.SourcePrefix) -> DataFrame | None:
         """The rows that were quarantined, each with its file and batch."""
         from headrace.connectors.files.exact import Judged
 
@@ -138,19 +129,19 @@ class Files(FilesOptions, Source):
             return None
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file")
-        return Judged(self, frame, schema, besides=("batch", "file")).bad(bad_rows_metric(uuid4().hex))
+        return Judged(self, frame, schema, besides=("batch", "file")).bad(contract.bad_rows_metric(uuid4().hex))
 
-    def ensure_available(self, prefix: SourcePrefix) -> None:
+    def ensure_available(self, prefix: contract.SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
-    def changed(self, prefix: SourcePrefix) -> OptionError | None:
+    def changed(self, prefix: contract.SourcePrefix) -> contract.OptionError | None:
         """By the times of the files, on this machine or in a store that Headrace reaches."""
         return file_prefix.changed(prefix) if is_known(self.path) else None
 
-    def mismatch(self, prefix: SourcePrefix) -> str:
+    def mismatch(self, prefix: contract.SourcePrefix) -> str:
         return file_prefix.mismatch(prefix, self.path)
 
-    def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
+    def unreachable(self, spark: SparkSession, prefix: contract.SourcePrefix) -> str:
         """Of a first start Spark reads what lies below `path`, and nothing of the archive."""
         try:
             file_prefix.places(file_prefix.files(prefix), self.path, None)
@@ -173,20 +164,20 @@ class Files(FilesOptions, Source):
 
         Seen from the original it is within the project, and from the copy it is elsewhere.
         """
-        is_named_so = f"/{canonical_path(self.path)}".endswith(f"/{place}")
+        is_named_so = f"/{contract.canonical_path(self.path)}".endswith(f"/{place}")
         home = file_paths.base(file_paths.local(self.path)).rstrip("/")
         files = [file.path for file in logged_files(log)] if is_named_so else []
         return bool(files) and all(file.startswith(f"{home}/") for file in files)
 
-    def since(self, spark: SparkSession, prefix: SourcePrefix) -> Files:
+    def since(self, spark: SparkSession, prefix: contract.SourcePrefix) -> Files:
         """It leaves the files to the running query, which may not have read them yet."""
         return replace(self, clean_source="off")
 
-    def lag(self, prefix: SourcePrefix) -> Lag | None:
+    def lag(self, prefix: contract.SourcePrefix) -> contract.Lag | None:
         """The files of a directory, on this machine or in a store that Headrace reaches, that no batch has taken."""
         return file_lag.look(self, prefix).lag if is_known(self.path) else None
 
-    def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
+    def left_out(self, prefix: contract.SourcePrefix) -> Iterator[contract.OptionError]:
         """The files of such a directory that Spark will never read, or not as they are now, by their names."""
         if is_known(self.path):
             yield from file_lag.problems(self, file_lag.look(self, prefix))
@@ -242,7 +233,7 @@ class Files(FilesOptions, Source):
     def _read(
         self,
         spark: SparkSession,
-        prefix: SourcePrefix,
+        prefix: contract.SourcePrefix,
         schema: StructType | None,
         *,
         batch_column: str | None,

@@ -7,17 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.contract import (
-    OUTPUT_MODES,
-    Failure,
-    OptionError,
-    OutputMode,
-    ProjectObject,
-    Sink,
-    SinkContext,
-    SinkFacts,
-    Writer,
-)
+from headrace import contract
 from headrace.errors import SinkError, first_line
 
 if TYPE_CHECKING:
@@ -26,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Foreach(Sink):
+class Foreach(contract.Sink):
     """Each row goes to `function`: a function of a row, or an object (or its class) with a method `process(row)`.
 
     Source: Structured Streaming guide, "Foreach". For each partition of each batch a worker gets a copy of the object
@@ -39,21 +29,21 @@ class Foreach(Sink):
     idempotent: the user's word that a row which comes again changes nothing, as where it is written by its key.
     """
 
-    failures: ClassVar[tuple[Failure, ...]] = (
-        Failure(
+    failures: ClassVar[tuple[contract.Failure, ...]] = (
+        contract.Failure(
             code="HR417",
             pattern=r"OpenReturnedNone",
             what="the method `open` of its foreach sink's object returned None, so that no row would be processed",
             fix="return True from open, or False where the rows are to be left out",
         ),
     )
-    function: ProjectObject
+    function: contract.ProjectObject
     idempotent: bool = False
 
     @property
-    def facts(self) -> SinkFacts:
-        return SinkFacts(
-            modes=frozenset(OUTPUT_MODES),
+    def facts(self) -> contract.SinkFacts:
+        return contract.SinkFacts(
+            modes=frozenset(contract.OUTPUT_MODES),
             transactional=False,
             idempotent=self.idempotent,
             continuous=True,
@@ -62,7 +52,7 @@ class Foreach(Sink):
             columns_by_name=False,  # The user's function may read a row by position.
         )
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         given = self.function
         yield from waits(given)
         if isinstance(given, str):
@@ -71,12 +61,14 @@ class Foreach(Sink):
             yield from _unfit_methods(given)
         elif isinstance(given, type) or not callable(given):
             what = f"{name_of(given)} is no function and has no method process(row)"
-            yield OptionError(code="HR415", what=what, fix="give a function of one row, or an object with process(row)")
+            yield contract.OptionError(
+                code="HR415", what=what, fix="give a function of one row, or an object with process(row)"
+            )
         elif not takes(given, object()):
             what = f"the function {name_of(given)} cannot be called with one row"
-            yield OptionError(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
+            yield contract.OptionError(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
 
-    def open(self, frame: DataFrame, context: SinkContext) -> ForeachWriter:
+    def open(self, frame: DataFrame, context: contract.SinkContext) -> ForeachWriter:
         """Refuse what cannot travel to the workers; Spark would say so by a trace of its pickler."""
         from pyspark import cloudpickle
 
@@ -95,7 +87,7 @@ class Foreach(Sink):
 
 
 @dataclass(frozen=True)
-class ForeachWriter(Writer):
+class ForeachWriter(contract.Writer):
     """Spark's own foreach sink."""
 
     receiver: Any
@@ -132,18 +124,18 @@ class Receiver:
             self.target.close(error)
 
 
-def _unfit_methods(given: Any) -> Iterator[OptionError]:
+def _unfit_methods(given: Any) -> Iterator[contract.OptionError]:
     name = name_of(given)
     own = (object(),) if isinstance(given, type) else ()
     if isinstance(given, type) and not takes(given):
         fix = "give the object in place of its class, or let __init__ take nothing"
-        yield OptionError(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
+        yield contract.OptionError(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
     for method, names in (("open", ("partition_id", "epoch_id")), ("process", ("row",)), ("close", ("error",))):
         found = getattr(given, method, None)
         if (found is not None or method == "process") and not (callable(found) and takes(found, *own, *names)):
             fix = f"write it as: def {method}(self, {', '.join(names)})"
             what = f"the method {method} of {name} cannot be called as the sink does"
-            yield OptionError(code="HR415", what=what, fix=fix)
+            yield contract.OptionError(code="HR415", what=what, fix=fix)
 
 
 def name_of(given: Any) -> str:
@@ -151,19 +143,19 @@ def name_of(given: Any) -> str:
     return str(getattr(given, "__name__", None) or type(given).__name__)
 
 
-def not_found(given: Any) -> Iterator[OptionError]:
+def not_found(given: Any) -> Iterator[contract.OptionError]:
     """The fault of a text that names nothing; a text that does was replaced when the project was loaded."""
     fix = "write module:name; a file that does not mention headrace is to be listed under `modules`"
     what = f"'{given}' names no function or object of the project's Python files"
-    yield OptionError(code="HR415", what=what, fix=fix)
+    yield contract.OptionError(code="HR415", what=what, fix=fix)
 
 
-def waits(given: Any) -> Iterator[OptionError]:
+def waits(given: Any) -> Iterator[contract.OptionError]:
     """The fault of an async function, whose call does nothing until somebody awaits it."""
     for function in (given, *(getattr(given, method, None) for method in ("open", "process", "close"))):
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             what = f"{name_of(function)} is an async function, and nothing awaits it"
-            yield OptionError(code="HR415", what=what, fix="write def in place of async def")
+            yield contract.OptionError(code="HR415", what=what, fix="write def in place of async def")
 
 
 def takes(function: Any, *arguments: Any, **named: Any) -> bool:

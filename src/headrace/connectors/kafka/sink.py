@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
@@ -14,25 +15,6 @@ from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messa
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
-from headrace.contract import (
-    OUTPUT_MODES,
-    Failure,
-    Identity,
-    KeptResult,
-    OptionError,
-    OutputMode,
-    Session,
-    Sink,
-    SinkAdoption,
-    SinkContext,
-    SinkFacts,
-    SinkLocation,
-    SinkRename,
-    SinkReset,
-    Snapshot,
-    Writer,
-    canonical_servers,
-)
 from headrace.errors import Finding, SinkError
 from headrace.units import Duration
 
@@ -46,7 +28,7 @@ _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaSink(TopicTarget, Sink):
+class KafkaSink(TopicTarget, contract.Sink):
     """A message for each row, into `topic` or that which the row's own column `topic` names.
 
     Source: Structured Streaming + Kafka integration guide, "Writing Data to Kafka". `value` says what the value is
@@ -67,7 +49,7 @@ class KafkaSink(TopicTarget, Sink):
     """
 
     jars: ClassVar[tuple[str, ...]] = ("kafka",)
-    failures: ClassVar[tuple[Failure, ...]] = FAILURES
+    failures: ClassVar[tuple[contract.Failure, ...]] = FAILURES
     place_options: ClassVar[tuple[str, ...]] = ("topic",)
     layout_options: ClassVar[tuple[str, ...]] = ("value",)
     tuning_options: ClassVar[tuple[str, ...]] = ("retry_seconds", "producer")
@@ -77,10 +59,10 @@ class KafkaSink(TopicTarget, Sink):
         return self.delivery_guarantee == "exactly-once"
 
     @property
-    def facts(self) -> SinkFacts:
+    def facts(self) -> contract.SinkFacts:
         spark = not self.exactly_once and self.async_progress is None
-        return SinkFacts(
-            modes=frozenset(OUTPUT_MODES),
+        return contract.SinkFacts(
+            modes=frozenset(contract.OUTPUT_MODES),
             transactional=self.exactly_once,
             idempotent=self.exactly_once,
             continuous=spark,
@@ -91,46 +73,46 @@ class KafkaSink(TopicTarget, Sink):
             begins_anywhere=not self.exactly_once,
         )
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield OptionError(what=wrong, fix=SERVERS_FIX)
+            yield contract.OptionError(what=wrong, fix=SERVERS_FIX)
         if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield OptionError(what=wrong, fix="correct the topic's name")
+            yield contract.OptionError(what=wrong, fix="correct the topic's name")
         if self.value == "raw" and self.key:
-            yield OptionError(what="key has no meaning with value raw", fix="give the result a column key")
+            yield contract.OptionError(what="key has no meaning with value raw", fix="give the result a column key")
         if self.value == "json" and self.topic is None:
-            yield OptionError(what="no topic is named", fix="give topic, or value: raw and a column topic")
+            yield contract.OptionError(what="no topic is named", fix="give topic, or value: raw and a column topic")
         if self.async_progress is not None and _milliseconds(self.async_progress) is None:
             what = f"async_progress '{self.async_progress}' is not a length of time"
-            yield OptionError(what=what, fix="write a number and its unit, as in 500ms or 1s")
+            yield contract.OptionError(what=what, fix="write a number and its unit, as in 500ms or 1s")
         for name in self.options:
             if name.lower() in _OWN:
                 what = f"options holds '{name}', which Headrace sets itself"
-                yield OptionError(what=what, fix="give bootstrap_servers and topic as such")
+                yield contract.OptionError(what=what, fix="give bootstrap_servers and topic as such")
             if name.lower() in _REFUSED:
                 what = f"options holds '{name}', which Spark refuses"
-                yield OptionError(what=what, fix="leave it out: rows are written as texts or bytes")
+                yield contract.OptionError(what=what, fix="leave it out: rows are written as texts or bytes")
         if self.exactly_once:
             yield from self._transaction_problems(mode)
 
-    def _transaction_problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def _transaction_problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         """What keeps the messages of a batch from being one transaction."""
         if find_spec("confluent_kafka") is None:
             what = "exactly once into Kafka needs the package confluent-kafka, which is not installed"
-            yield OptionError(code="HR011", what=what, fix="pip install 'headrace[kafka]'")
+            yield contract.OptionError(code="HR011", what=what, fix="pip install 'headrace[kafka]'")
         if self.async_progress is not None:
             what = "async_progress has no meaning with delivery_guarantee exactly-once"
-            yield OptionError(what=what, fix="leave one of the two out")
+            yield contract.OptionError(what=what, fix="leave one of the two out")
         if self.topic is None and self.ledger_topic is None:
             what = "exactly-once without a topic of the sink's own needs a ledger topic"
-            yield OptionError(what=what, fix="give ledger_topic")
+            yield contract.OptionError(what=what, fix="give ledger_topic")
         elif (wrong := topic_fault(self.ledger_place)) is not None:
-            yield OptionError(what=wrong, fix="correct ledger_topic")
+            yield contract.OptionError(what=wrong, fix="correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
             what = "update mode with delivery_guarantee exactly-once needs a key"
-            yield OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
+            yield contract.OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
 
-    def open(self, frame: DataFrame, context: SinkContext) -> Writer:
+    def open(self, frame: DataFrame, context: contract.SinkContext) -> contract.Writer:
         """Compare the result's columns with what Kafka takes, ask the broker for the topic, and begin the ledger."""
         if findings := list(self.check_result(frame, context)):
             raise SinkError(findings)
@@ -143,18 +125,18 @@ class KafkaSink(TopicTarget, Sink):
         return KafkaBatches(store=store)
 
     @property
-    def location(self) -> SinkLocation:
+    def location(self) -> contract.SinkLocation:
         servers = tuple(server.strip() for server in self.bootstrap_servers.split(","))
         topic = ROW_TOPICS if self.topic is None else f"topic '{self.topic}'"
         shown = f"{topic} at {self.bootstrap_servers}"
-        return SinkLocation(name=self.topic or "", systems=servers, shown=shown, ledger=self.exactly_once)
+        return contract.SinkLocation(name=self.topic or "", systems=servers, shown=shown, ledger=self.exactly_once)
 
-    def identity(self) -> Identity:
+    def identity(self) -> contract.Identity:
         """Without a topic of the sink's own, each row names one."""
         topics = [] if self.topic is None else [self.topic]
-        return {"system": "kafka", "servers": canonical_servers(self.bootstrap_servers), "topics": topics}
+        return {"system": "kafka", "servers": contract.canonical_servers(self.bootstrap_servers), "topics": topics}
 
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:
             self._require_topic(frame)
             if self.exactly_once:
@@ -167,7 +149,7 @@ class KafkaSink(TopicTarget, Sink):
         with client(frame.sparkSession, self.bootstrap_servers, self.options, SinkError) as broker:
             broker.require_topics(() if self.topic is None else (self.topic,))
 
-    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         """The messages of the query's transactions, as a consumer of committed messages finds them."""
         if self.facts.readable_back:
             return topic_ledger.read_back(self, spark, context)
@@ -184,14 +166,14 @@ class KafkaSink(TopicTarget, Sink):
         return KafkaRename(target=self) if self.exactly_once else None
 
     @property
-    def reset(self) -> SinkReset:
+    def reset(self) -> contract.SinkReset:
         return KafkaReset() if self.exactly_once else super().reset
 
     @property
-    def adoption(self) -> SinkAdoption:
+    def adoption(self) -> contract.SinkAdoption:
         return KafkaAdoption() if self.exactly_once else super().adoption
 
-    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         types = {name.lower(): type_ for name, type_ in frame.dtypes}
         if self.value == "json":
             for name in self.key:
@@ -218,35 +200,35 @@ class KafkaSink(TopicTarget, Sink):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaRename(SinkRename):
+class KafkaRename(contract.SinkRename):
     """The ledger of transactions under the query's new name."""
 
     target: TopicTarget
 
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
+    def rename_query(self, context: contract.SinkContext, former: str, session: contract.Session) -> None:
         with topic_ledger.translate_errors(self.target, f"query '{former}' cannot be renamed"):
             topic_ledger.require_ledger(self.target)
             KafkaStore(self.target, context).rename(former)
 
 
-class KafkaReset(SinkReset):
+class KafkaReset(contract.SinkReset):
     """Messages stay; each generation has a ledger of its own."""
 
-    def kept(self, mode: OutputMode) -> KeptResult:
+    def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "its messages stay, and every row comes again, in batches numbered from 0 on"
-        return KeptResult(possible=True, why=why)
+        return contract.KeptResult(possible=True, why=why)
 
 
-class KafkaAdoption(SinkAdoption):
+class KafkaAdoption(contract.SinkAdoption):
     """Messages that another program wrote have no ledger."""
 
-    def possible(self, mode: OutputMode) -> KeptResult:
+    def possible(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "a ledger cannot be begun for messages that another program wrote: adopt with at-least-once"
-        return KeptResult(possible=False, why=why)
+        return contract.KeptResult(possible=False, why=why)
 
 
 @dataclass(frozen=True)
-class KafkaWriter(Writer):
+class KafkaWriter(contract.Writer):
     """Spark's own Kafka sink."""
 
     sink: KafkaSink

@@ -8,20 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
+from headrace import contract
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka.client import FAILURES, Client, client
 from headrace.connectors.kafka.options import KafkaOptions, avro_text
-from headrace.contract import (
-    Failure,
-    Identity,
-    Lag,
-    OptionError,
-    Source,
-    SourceFacts,
-    SourcePrefix,
-    bad_rows_metric,
-    canonical_servers,
-)
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
@@ -29,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kafka(KafkaOptions, Source):
+class Kafka(KafkaOptions, contract.Source):
     """Messages of the topics that `subscribe`, `subscribe_pattern` or `assign` names; one of the three is needed.
 
     Source: Structured Streaming + Kafka integration guide. `value` says what a message's value holds: `raw` gives
@@ -62,11 +52,11 @@ class Kafka(KafkaOptions, Source):
         "options",
     )
     row_options: ClassVar[tuple[str, ...]] = ("kafka.isolation.level",)
-    failures: ClassVar[tuple[Failure, ...]] = FAILURES
+    failures: ClassVar[tuple[contract.Failure, ...]] = FAILURES
 
     @property
-    def facts(self) -> SourceFacts:
-        return SourceFacts(
+    def facts(self) -> contract.SourceFacts:
+        return contract.SourceFacts(
             replayable=True,
             rate_limited=self.max_offsets_per_trigger != "unlimited",
             # Bad rows are counted by an operator that continuous processing has not.
@@ -85,13 +75,13 @@ class Kafka(KafkaOptions, Source):
     def declared_schema(self) -> str | None:
         return self.schema
 
-    def identity(self) -> Identity:
-        which: Identity = {"topics": sorted(self.topics())}
+    def identity(self) -> contract.Identity:
+        which: contract.Identity = {"topics": sorted(self.topics())}
         if self.subscribe_pattern is not None:
             which = {"topic_pattern": self.subscribe_pattern}
         elif self.assign is not None:
             which = {**which, "partitions": {topic: sorted(numbers) for topic, numbers in self.assign.items()}}
-        return {"system": "kafka", "servers": canonical_servers(self.bootstrap_servers), **which}
+        return {"system": "kafka", "servers": contract.canonical_servers(self.bootstrap_servers), **which}
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the broker for the topics."""
@@ -115,26 +105,26 @@ class Kafka(KafkaOptions, Source):
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = spark.readStream.name(name).format("kafka").options(**self.stream_options())
-        return self._decoded(reader.load(), spark, bad_rows_metric(name))
+        return self._decoded(reader.load(), spark, contract.bad_rows_metric(name))
 
-    def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
+    def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._messages(spark, prefix, batch_column)
-        return self._decoded(frame, spark, bad_rows_metric(uuid4().hex), batch_column)
+        return self._decoded(frame, spark, contract.bad_rows_metric(uuid4().hex), batch_column)
 
     def read_placed(
-        self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str, place_column: str
+        self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str, place_column: str
     ) -> DataFrame:
         """The place of a message is topic/partition/offset."""
         from headrace.connectors.kafka.values import place
 
         frame = self._messages(spark, prefix, batch_column).withColumn(place_column, place())
-        return self._decoded(frame, spark, bad_rows_metric(uuid4().hex), batch_column, place_column)
+        return self._decoded(frame, spark, contract.bad_rows_metric(uuid4().hex), batch_column, place_column)
 
     @property
     def again(self) -> str:
         return "correct them and send them to the topic again; if the schema is wrong, correct it and rebuild the query"
 
-    def rejected_rows(self, spark: SparkSession, prefix: SourcePrefix) -> DataFrame | None:
+    def rejected_rows(self, spark: SparkSession, prefix: contract.SourcePrefix) -> DataFrame | None:
         """The messages that were quarantined; `file` is topic/partition/offset, `record` the value as text."""
         if self.on_bad_row != "quarantine":
             return None
@@ -143,7 +133,7 @@ class Kafka(KafkaOptions, Source):
         frame = self._messages(spark, prefix, "batch")
         return undecodable(frame, self.value, self._schema())
 
-    def mismatch(self, prefix: SourcePrefix) -> str:
+    def mismatch(self, prefix: contract.SourcePrefix) -> str:
         return kafka_prefix.mismatch(prefix, self.reads_topic, self.topics())
 
     def starting_position(self) -> str:
@@ -155,7 +145,7 @@ class Kafka(KafkaOptions, Source):
             return "at messages that come from now on (starting_offsets: latest)"
         return "at the offsets that starting_offsets gives"
 
-    def lag(self, prefix: SourcePrefix) -> Lag | None:
+    def lag(self, prefix: contract.SourcePrefix) -> contract.Lag | None:
         """The messages of its topics behind the committed offsets, where confluent-kafka is installed."""
         position = kafka_prefix.reached(prefix)
         if position is None:
@@ -165,11 +155,11 @@ class Kafka(KafkaOptions, Source):
             position = {}
         return kafka_prefix.look(self.bootstrap_servers, self.options, position, self.reads_topic)
 
-    def reported_lag(self, end: str, latest: str) -> Lag:
+    def reported_lag(self, end: str, latest: str) -> contract.Lag:
         """What the topics held when the batch was planned, as Spark had asked the broker for it."""
-        return Lag(count=kafka_prefix.waiting(end, latest), unit="messages")
+        return contract.Lag(count=kafka_prefix.waiting(end, latest), unit="messages")
 
-    def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
+    def unreachable(self, spark: SparkSession, prefix: contract.SourcePrefix) -> str:
         wanted = kafka_prefix.ranges(prefix)
         if not wanted:
             return ""
@@ -178,7 +168,7 @@ class Kafka(KafkaOptions, Source):
         gone = kafka_prefix.first_gone(wanted, earliest)
         return "" if gone is None else f"messages of {gone}"
 
-    def since(self, spark: SparkSession, prefix: SourcePrefix) -> Kafka:
+    def since(self, spark: SparkSession, prefix: contract.SourcePrefix) -> Kafka:
         if self.starting_offsets == "earliest" and self.starting_timestamp is None:
             return self
         begun = kafka_prefix.beginning(prefix)
@@ -201,7 +191,7 @@ class Kafka(KafkaOptions, Source):
             return broker.places(self.topics())
         return broker.places([name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)])
 
-    def _messages(self, spark: SparkSession, prefix: SourcePrefix, batch_column: str | None) -> DataFrame:
+    def _messages(self, spark: SparkSession, prefix: contract.SourcePrefix, batch_column: str | None) -> DataFrame:
         """Spark's own columns of every message of `prefix`."""
         ranges = kafka_prefix.ranges(prefix)
         reader = spark.read.format("kafka").options(**self.reader_options())
@@ -234,6 +224,6 @@ class Kafka(KafkaOptions, Source):
         if self.schema is None or self.value != "avro":
             return self.schema
         text = avro_text(self.schema)
-        if isinstance(text, OptionError):
+        if isinstance(text, contract.OptionError):
             raise SourceError(code=text.code, what=text.what, fix=text.fix)
         return text

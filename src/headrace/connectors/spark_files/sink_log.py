@@ -8,22 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
-from headrace.contract import (
-    Held,
-    KeptResult,
-    OptionError,
-    OutputMode,
-    Session,
-    SinkAdoption,
-    SinkContext,
-    SinkReset,
-    Snapshot,
-    Writer,
-)
 from headrace.errors import CheckpointError, SinkError
 from headrace.spark.jvm.hadoop_files import enter_empty
 from headrace.storage.durable import replace_file, sync
@@ -78,18 +67,18 @@ class CommittedFiles:
         """Whether what is in this directory is the result of a stream."""
         return not self.is_local or self.is_prepared or self.last_batch is not None
 
-    def unreadable(self) -> OptionError | None:
+    def unreadable(self) -> contract.OptionError | None:
         """Why Headrace cannot know which batches lie in this directory; None where it can."""
         if is_known(self.path):
             return None
-        return OptionError(
+        return contract.OptionError(
             code="HR838",
             what=f"{self.path} is on {scheme_of(self.path)}://, where Headrace cannot read Spark's log of the files: "
             "of another checkpoint Spark would skip the batches as already written",
             fix="name a path on hdfs://HOST or s3a://BUCKET, a local one, or a Delta table",
         )
 
-    def prepare(self, frame: DataFrame, context: SinkContext) -> None:
+    def prepare(self, frame: DataFrame, context: contract.SinkContext) -> None:
         """Keep the schema, and enter the batches that no sink is given.
 
         Raises CheckpointError for a checkpoint whose batches Spark would skip as already written.
@@ -100,7 +89,7 @@ class CommittedFiles:
         if context.empty_batches:
             _enter_empty(frame, f"{self.path}/_spark_metadata", sorted(context.empty_batches))
 
-    def require_written(self, context: SinkContext) -> None:
+    def require_written(self, context: contract.SinkContext) -> None:
         """Raise CheckpointError where Spark's log here and the checkpoint hold different batches.
 
         Raises SinkError where the log cannot be read.
@@ -133,13 +122,15 @@ class CommittedFiles:
         fix += "the query (headrace reset QUERY)"
         raise CheckpointError(code="HR410", what=what, fix=fix)
 
-    def snapshot(self, spark: SparkSession, context: SinkContext, partition_by: Sequence[str]) -> Snapshot:
+    def snapshot(
+        self, spark: SparkSession, context: contract.SinkContext, partition_by: Sequence[str]
+    ) -> contract.Snapshot:
         """The files that Spark's log names; read again if a batch was added meanwhile."""
         from pyspark.sql.types import StructType
 
         reader = spark.read.format(self.format).options(**self.read_options)
         if not self.is_local:
-            return Snapshot(rows=reader.load(self.path), batch=None)
+            return contract.Snapshot(rows=reader.load(self.path), batch=None)
         while True:
             batch = self.last_batch
             if batch is None:
@@ -150,7 +141,7 @@ class CommittedFiles:
             ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
             rows = reader.schema(StructType(ordered)).load(self.path).select(*[f"`{name}`" for name in schema.names])
             if self.last_batch == batch:
-                return Snapshot(rows=rows, batch=batch)
+                return contract.Snapshot(rows=rows, batch=batch)
 
     def _keep_schema(self, schema: str) -> None:
         home = Path(self.path)
@@ -163,7 +154,7 @@ class CommittedFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesWriter(Writer):
+class FilesWriter(contract.Writer):
     """Spark's own file sink, writing below the directory of `files`, with `options` of the writer's own."""
 
     files: CommittedFiles
@@ -182,47 +173,47 @@ class FilesWriter(Writer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesReset(SinkReset):
+class FilesReset(contract.SinkReset):
     """The directory of the files that `find` gives renamed out of the way, and back."""
 
-    find: Callable[[Session], CommittedFiles]
+    find: Callable[[contract.Session], CommittedFiles]
 
-    def directory(self, session: Session) -> Path:
+    def directory(self, session: contract.Session) -> Path:
         """Where they lie. Raises SinkError where it cannot be renamed."""
         return aside.local_directory(self.find(session).path)
 
-    def kept(self, mode: OutputMode) -> KeptResult:
+    def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "Spark's log of its files would take the new batches for those that are written, and skip them"
-        return KeptResult(possible=False, why=why)
+        return contract.KeptResult(possible=False, why=why)
 
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
+    def held(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
         return aside.held(self.directory(session)) if self.find(session).is_ours else ()
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
         if self.find(session).is_ours:
             aside.set_aside(self.directory(session), context)
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
         aside.bring_back(self.directory(session), context)
 
-    def discard(self, context: SinkContext, session: Session) -> None:
+    def discard(self, context: contract.SinkContext, session: contract.Session) -> None:
         aside.discard(self.directory(session), context)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesAdoption(SinkAdoption):
+class FilesAdoption(contract.SinkAdoption):
     """Files that another program's stream has written; `find` gives them, and raises where they do not fit."""
 
-    find: Callable[[DataFrame, SinkContext], CommittedFiles]
+    find: Callable[[DataFrame, contract.SinkContext], CommittedFiles]
 
-    def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
+    def foreign_rows(self, frame: DataFrame, context: contract.SinkContext) -> Sequence[contract.Held]:
         return aside.held(Path(self.find(frame, context).path))
 
-    def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
+    def foreign_batch(self, frame: DataFrame, context: contract.SinkContext) -> int | None:
         last = self.find(frame, context).last_batch
         return -1 if last is None else last
 
-    def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
+    def take_over(self, frame: DataFrame, context: contract.SinkContext, batch: int | None) -> None:
         self.find(frame, context).prepare(frame, context)
 
 

@@ -231,10 +231,12 @@ def require(purpose: Purpose, settings: Mapping[str, str]) -> None:
     global _started_for
     wanted = _Asked(purpose, dict(settings))
     context: Any = SparkContext
-    is_idle = context._gateway is not None and context._active_spark_context is None
-    if is_idle and _started_for and not _started_for.serves(wanted):
-        end(context._gateway)
-    if context._gateway is None:
+    gateway = context._gateway
+    is_idle = gateway is not None and context._active_spark_context is None
+    is_other = is_idle and _started_for is not None and not _started_for.serves(wanted)
+    if is_other:
+        end(gateway)
+    if gateway is None or is_other:
         _started_for = wanted
 
 
