@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import OfTable, StageError, Transaction, explained, run
+from headrace.connectors.sql.dialect import OfTable, StageError, Transaction, reading, run, writing
 from headrace.connectors.sql.generations import locked
 from headrace.connectors.sql.ledger import Ledger, now
 from headrace.connectors.sql.prepare import result_table
@@ -37,13 +37,8 @@ class TableCorrections(OfTable, SinkCorrections):
 
     def last(self, context: SinkContext) -> int | None:
         dialect = self.dialect()
-        try:
-            with closing(dialect.connect_to_read()) as connection:
-                return Ledger(connection, dialect, context, self.table).replayed(
-                    Checkpoint(context.checkpoint).id or ""
-                )
-        except dialect.errors as error:
-            raise explained(dialect, error, f"it is not known whether {_what(context, late=0)}") from None
+        with reading(dialect, f"it is not known whether {_what(context, late=0)}") as connection:
+            return Ledger(connection, dialect, context, self.table).replayed(Checkpoint(context.checkpoint).id or "")
 
     @property
     def repair(self) -> TableRepair | None:
@@ -53,13 +48,14 @@ class TableCorrections(OfTable, SinkCorrections):
         # Rows of the result are replaced here, whatever the query's own mode does.
         context, late = replace(context, mode="update"), correction.late
         dialect = self.dialect()
-        table, transaction = result_table(self.table, self.key, correction.rows.schema, context), Transaction()
+        table = result_table(self.table, self.key, correction.rows.schema, context)
+        cannot, done = (_what(context, late, negated=negated) for negated in (True, False))
         try:
-            with closing(dialect.connect()) as connection:
+            with writing(dialect, cannot, done) as (connection, transaction):
                 table = table.as_known(connection, dialect)
                 ledger = Ledger(connection, dialect, context, table.name)
                 ledger.create()
-                if correction.late is not None:
+                if late is not None:
                     make_all(connection, dialect, [REPLAYS_FORM])
                 before = BeforeImages.of(connection, dialect, context, table)
                 if self.rewindable:
@@ -77,9 +73,6 @@ class TableCorrections(OfTable, SinkCorrections):
             raise _fault(context, "HR408", str(error), fix, late) from None
         except StageError as error:
             raise _fault(context, error.problem.code, error.problem.what, error.problem.fix, late) from None
-        except dialect.errors as error:
-            what, done = (_what(context, late, negated=negated) for negated in (True, False))
-            raise explained(dialect, error, what, transaction, done) from None
 
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
@@ -106,7 +99,7 @@ def _transact(
     before: BeforeImages,
     transaction: Transaction,
     *,
-    keeps: bool = True,
+    keeps: bool,
 ) -> None:
     connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     batch = correction.snapshot.batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -379,3 +379,24 @@ def explained(
     if transaction is not None and transaction.is_in_doubt:
         what = f"it is not known whether {done}"
     return SinkError(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix)
+
+
+@contextmanager
+def reading(dialect: Dialect, what: str) -> Iterator[Connection]:
+    """A connection that reads; an error of the database is told in one sentence that begins with `what`."""
+    try:
+        with closing(dialect.connect_to_read()) as connection:
+            yield connection
+    except dialect.errors as error:
+        raise explained(dialect, error, what) from None
+
+
+@contextmanager
+def writing(dialect: Dialect, cannot: str, done: str) -> Iterator[tuple[Connection, Transaction]]:
+    """A connection and its transaction; an error of the database is told in one sentence, as `explained` does."""
+    transaction = Transaction()
+    try:
+        with closing(dialect.connect()) as connection:
+            yield connection, transaction
+    except dialect.errors as error:
+        raise explained(dialect, error, cannot, transaction, done) from None

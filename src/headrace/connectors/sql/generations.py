@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, rows_of, run
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Dialect,
+    OfTable,
+    Transaction,
+    explained,
+    reading,
+    rows_of,
+    run,
+)
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE, TABLES
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
@@ -27,7 +36,7 @@ class TableReset(OfTable, SinkReset):
         if not self.is_there:
             return ()
         dialect = self.dialect()
-        with reading(dialect, context) as connection:
+        with looking(dialect, context) as connection:
             if dialect.existing(connection, TABLES) is None:
                 return ()
             ledger = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
@@ -131,14 +140,9 @@ def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger
         raise (NothingChanged(replace(failure.findings[0], code="HR587")) if unchanged else failure) from None
 
 
-@contextmanager
-def reading(dialect: Dialect, context: SinkContext) -> Iterator[Connection]:
-    """A connection that reads; an error of the database is told in one sentence."""
-    try:
-        with closing(dialect.connect_to_read()) as connection:
-            yield connection
-    except dialect.errors as error:
-        raise explained(dialect, error, f"the result of query '{context.query}' cannot be looked at") from None
+def looking(dialect: Dialect, context: SinkContext) -> AbstractContextManager[Connection]:
+    """A connection that looks at what is there."""
+    return reading(dialect, f"the result of query '{context.query}' cannot be looked at")
 
 
 _SUFFIX = "__rebuild"

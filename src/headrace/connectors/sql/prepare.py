@@ -16,7 +16,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Retry, require_fit, view_of
 from headrace.connectors.not_asked import findings_of, not_asked
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, run
+from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, reading, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.quarantine import QuarantineTable
@@ -173,35 +173,29 @@ class DatabaseLedger(OfTable, SinkLedger):
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         dialect = self.dialect()
-        try:
-            with closing(dialect.connect_to_read()) as connection:
-                return dict(Ledger(connection, dialect, context, self.table).plans(first))
-        except dialect.errors as error:
-            raise explained(dialect, error, f"query '{context.query}'") from None
+        with reading(dialect, f"query '{context.query}'") as connection:
+            return dict(Ledger(connection, dialect, context, self.table).plans(first))
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
     """The table and its last batch, read in one transaction, with the rows that were quarantined."""
     from pyspark.sql.types import StructType
 
-    try:
-        with closing(dialect.connect_to_read()) as connection:
-            run(connection, dialect.begin_read)
-            spelled, name = name, dialect.real_name(connection, name)
-            ledger = Ledger(connection, dialect, context, name)
-            owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
-            if owner is None or not owner.is_of(context):
-                what = f"table '{name}' holds no result of generation {context.generation} of query '{context.query}'"
-                raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
-            schema = StructType.fromJson(json.loads(owner.schema))
-            known, _ = columns(schema)
-            shown = ", ".join(dialect.readable(column) for column in known)
-            rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
-            replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
-            aside = [json.loads(text) for text in QuarantineTable(connection, dialect, context, name).rows()]
-            run(connection, "COMMIT")
-    except dialect.errors as error:
-        raise explained(dialect, error, f"query '{context.query}'") from None
+    with reading(dialect, f"query '{context.query}'") as connection:
+        run(connection, dialect.begin_read)
+        spelled, name = name, dialect.real_name(connection, name)
+        ledger = Ledger(connection, dialect, context, name)
+        owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
+        if owner is None or not owner.is_of(context):
+            what = f"table '{name}' holds no result of generation {context.generation} of query '{context.query}'"
+            raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+        schema = StructType.fromJson(json.loads(owner.schema))
+        known, _ = columns(schema)
+        shown = ", ".join(dialect.readable(column) for column in known)
+        rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
+        replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
+        aside = [json.loads(text) for text in QuarantineTable(connection, dialect, context, name).rows()]
+        run(connection, "COMMIT")
     rejected = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
     return Snapshot(
         rows=rows, batch=None if last is None else last.batch, key=tuple(key), rejected=rejected, replayed=replayed

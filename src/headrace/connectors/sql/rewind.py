@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
 from headrace.connectors.sql.dialect import OfTable, identifiers, rows_of, run
-from headrace.connectors.sql.generations import locked, owner_of, reading
+from headrace.connectors.sql.generations import locked, looking, owner_of
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE
@@ -218,7 +218,7 @@ class TableRewind(OfTable, SinkRewind):
     @contextmanager
     def _found(self, context: SinkContext) -> Iterator[Rewinding | None]:
         dialect, name = self.dialect(), self.table
-        with reading(dialect, context) as connection:
+        with looking(dialect, context) as connection:
             ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
             yield Rewinding.of(ledger, self.key, name)
 

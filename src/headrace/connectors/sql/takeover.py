@@ -6,14 +6,13 @@ The ledger is begun with the last batch, or brought under the new name, in one t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, rows_of, run
-from headrace.connectors.sql.generations import locked, reading
+from headrace.connectors.sql.dialect import OfTable, rows_of, run, writing
+from headrace.connectors.sql.generations import locked, looking
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.result_table import ResultTable
@@ -32,31 +31,29 @@ class TableAdoption(OfTable, SinkAdoption):
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
         dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
-        with reading(dialect, context) as connection:
+        with looking(dialect, context) as connection:
             table = table.as_known(connection, dialect)
             ledger = Ledger(connection, dialect, context, table.name)
             owner = None if TABLES_FORM.missing_columns(connection, dialect) else table.owner(ledger)
-            _require_fit(connection, dialect, table, self.system, context, owner)
-            _require_free(ledger, context, known=not LEDGER_FORM.missing_columns(connection, dialect))
+            _require_fit(ledger, table, self.system, owner)
+            _require_free(ledger, known=not LEDGER_FORM.missing_columns(connection, dialect))
             [(rows,)] = rows_of(connection, f"SELECT COUNT(*) FROM {dialect.quote(table.name)}")
             return (Held(count=int(rows), what=f"rows of table '{table.name}' in {self.system}"),)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
-        line = None
-        watermark = None
+        line = watermark = None
         if batch is not None:
             planned = planned_batch(Checkpoint(context.checkpoint), batch)
             line = KeptLine.of(context, batch, planned).after(None)
             watermark = None if planned is None else planned.entry.watermark
         with locked(dialect, table.name, context) as ledger:
-            connection = ledger.connection
-            table = table.as_known(connection, dialect)
+            table = table.as_known(ledger.connection, dialect)
             owner, last = table.owner(ledger), ledger.last()
             if owner is not None and owner.is_of(context) and _is_entered(last, line):
                 return
-            _require_fit(connection, dialect, table, self.system, context, owner)
-            _require_free(ledger, context)
+            _require_fit(ledger, table, self.system, owner)
+            _require_free(ledger)
             ledger.own(frame.schema.json())
             if line is not None:
                 # Which of the rows that batch has written nobody knows.
@@ -70,14 +67,8 @@ def _is_entered(last: BatchLine | None, line: KeptLine | None) -> bool:
     return (last.batch, last.checkpoint, last.digest) == (line.batch, line.checkpoint, line.digest)
 
 
-def _require_fit(
-    connection: Connection,
-    dialect: Dialect,
-    table: ResultTable,
-    system: str,
-    context: SinkContext,
-    owner: Owner | None,
-) -> None:
+def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner | None) -> None:
+    connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     there = dialect.existing(connection, table.name)
     if there is None:
         what = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
@@ -88,19 +79,20 @@ def _require_fit(
         table.require_here(owner, there.elsewhere)
     elif not owner.is_of(context):
         table.require_ours(connection, dialect, context, owner, there.elsewhere)
-    if findings := list(_foreign_values(connection, dialect, table)):
+    if findings := list(_foreign_values(ledger, table)):
         raise SinkError(findings)
 
 
-def _foreign_values(connection: Connection, dialect: Dialect, table: ResultTable) -> Iterator[Finding]:
+def _foreign_values(ledger: Ledger, table: ResultTable) -> Iterator[Finding]:
     """The columns whose values are in another form, by which a row that is there would not be found again."""
+    dialect = ledger.dialect
     for column in table.columns:
         condition = dialect.foreign_values(column)
         if not condition:
             continue
         name, place = dialect.quote(column.name), dialect.quote(table.name)
         found = f"SELECT COUNT(*), MIN({name}) FROM {place} WHERE {name} IS NOT NULL AND ({condition})"
-        [(count, first)] = rows_of(connection, found)
+        [(count, first)] = rows_of(ledger.connection, found)
         if count:
             yield Finding(
                 code="HR596",
@@ -118,11 +110,11 @@ _FORMS = {
 }
 
 
-def _require_free(ledger: Ledger, context: SinkContext, *, known: bool = True) -> None:
+def _require_free(ledger: Ledger, *, known: bool = True) -> None:
     last = ledger.last() if known else None
     if last is not None:
         what = (
-            f"the ledger beside table '{ledger.table}' has batches of query '{context.query}' already, up to "
+            f"the ledger beside table '{ledger.table}' has batches of query '{ledger.context.query}' already, up to "
             f"{last.batch}"
         )
         fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
@@ -139,7 +131,7 @@ class TableRename(OfTable, SinkRename):
         dialect = self.dialect()
         ledger = f"the ledger of query '{former}'"
         cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
-        with _renaming(dialect, cannot, done) as (connection, transaction):
+        with writing(dialect, cannot, done) as (connection, transaction):
             if dialect.existing(connection, LEDGER) is None:
                 return
             table = dialect.real_name(connection, self.table)
@@ -161,7 +153,7 @@ class TableRename(OfTable, SinkRename):
     def rename_table(self, context: SinkContext, session: Session) -> None:
         dialect, name, former = self.dialect(), self.table, self.renamed_from
         cannot, done = (f"table '{former}' {verb} renamed to '{name}'" for verb in ("cannot be", "was"))
-        with _renaming(dialect, cannot, done) as (connection, transaction):
+        with writing(dialect, cannot, done) as (connection, transaction):
             old, new = (
                 Ledger(connection, dialect, context, dialect.real_name(connection, each)) for each in (former, name)
             )
@@ -170,10 +162,11 @@ class TableRename(OfTable, SinkRename):
             old.create()
             new.create()
             with transaction.begin(connection, dialect):
-                _rename(dialect, connection, old, new)
+                _rename(old, new)
 
 
-def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) -> None:
+def _rename(old: Ledger, new: Ledger) -> None:
+    connection, dialect = new.connection, new.dialect
     owner, owner_of_new = old.owner(lock=True), new.owner(lock=True)
     is_old, is_new = (dialect.existing(connection, each.table) is not None for each in (old, new))
     epoch = new.epoch(lock=True) + 1
@@ -195,14 +188,3 @@ def _rename(dialect: Dialect, connection: Connection, old: Ledger, new: Ledger) 
     new.enter_epoch(epoch)
     if is_old:
         run(connection, f"ALTER TABLE {dialect.quote(old.table)} RENAME TO {dialect.quote(new.table)}")
-
-
-@contextmanager
-def _renaming(dialect: Dialect, cannot: str, done: str) -> Iterator[tuple[Connection, Transaction]]:
-    """A connection and its transaction; an error of the database is told in one sentence."""
-    transaction = Transaction()
-    try:
-        with closing(dialect.connect()) as connection:
-            yield connection, transaction
-    except dialect.errors as error:
-        raise explained(dialect, error, cannot, transaction, done) from None
