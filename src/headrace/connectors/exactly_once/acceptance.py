@@ -217,13 +217,6 @@ def view_of(context: SinkContext) -> CheckpointView:
         )
 
 
-def other_batch(
-    context: SinkContext, table: str, batch: int, kept: str | None, *, kind: str = "table"
-) -> CheckpointError:
-    """The fault of a batch that is in with other rows than this checkpoint plans for it."""
-    return CheckpointError(_other_batch(context, f"{kind} '{table}'", batch, kept, committed=False))
-
-
 def _finding(
     acceptance: Acceptance,
     context: SinkContext,
@@ -245,7 +238,7 @@ def _finding(
             return Finding(code="HR410", what=what, fix=f"restore the checkpoint directory, {anew}")
         case OtherBatch(batch):
             committed = here.committed is not None and here.committed >= batch
-            return _other_batch(context, table, batch, kept(batch), committed=committed)
+            return other_batch(context, table, batch, kept(batch), committed=committed)
         case BrokenChain(batch):
             what = (
                 f"the ledger's line of batch {batch} of query '{context.query}' beside {table} does not follow "
@@ -281,7 +274,8 @@ def _newest(here: CheckpointView) -> int | None:
     return here.planned if here.committed is None else here.committed
 
 
-def _other_batch(context: SinkContext, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:
+def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:
+    """The fault of a batch that is in `table` with other rows than this checkpoint plans for it."""
     what = (
         f"batch {batch} of query '{context.query}' is in {table} with other rows than the checkpoint "
         f"'{context.checkpoint}' plans for it{_shown(context, batch, kept)}: two copies of one storage "

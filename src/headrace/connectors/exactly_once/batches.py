@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once.acceptance import BatchLine, KeptLine, is_same_batch, other_batch
 from headrace.contract import SinkContext, Writer
-from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
+from headrace.errors import CheckpointError, Fenced, Finding, HeadraceError, NothingChanged
 from headrace.spark.messages.failures import worker_fault
 from headrace.spark.stream.foreach_batch import compute_all, for_each_batch
 
@@ -225,7 +225,8 @@ class BatchWriter(Writer, Generic[Rows]):
         if not standing.is_in:
             return replace(work.entry, line=work.entry.line.after(standing.before))
         if standing.own is not None and not is_same_batch(standing.own, standing.before, work.entry.line.digest):
-            raise other_batch(context, self.store.name, batch, self.store.planned(batch), kind=self.store.kind)
+            table, kept = f"{self.store.kind} '{self.store.name}'", self.store.planned(batch)
+            raise CheckpointError(other_batch(context, table, batch, kept, committed=False))
         return None
 
     def _warn_of_retry(self, error: Exception, batch: int, pause: float) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.contract import Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
@@ -16,7 +17,6 @@ from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Python(Source):
         ]
         number = "__headrace_batch"
         whole = StructType([*schema.fields, StructField(number, LongType())])
-        reading = _Reading(self.source, dict(self.options), schema.json())
+        reading = partial(_rows_of, self.source, dict(self.options), schema.json())
         if spans:
             rows = spark.createDataFrame(spark.sparkContext.parallelize(spans, len(spans)).flatMap(reading), whole)
         else:
@@ -120,43 +120,33 @@ class Python(Source):
         return SourceError(code="HR323", what=what, fix="correct the class; it is run when the query is built")
 
 
-class _Reading:
-    """Reads the rows of one batch with the user's class, as Spark does it when a batch comes again."""
+def _rows_of(
+    source: Any, options: dict[str, str], schema_json: str, span: tuple[str | None, str, int]
+) -> Iterator[tuple[Any, ...]]:
+    """Read the rows of one batch with the user's class, as Spark does it when a batch comes again."""
+    from pyspark.errors import PySparkNotImplementedError
+    from pyspark.sql.datasource import CaseInsensitiveDict
+    from pyspark.sql.types import StructType
 
-    def __init__(self, source: Any, options: dict[str, str], schema: str) -> None:
-        self.source = source
-        self.options = options
-        self.schema = schema
-
-    def __call__(self, span: tuple[str | None, str, int]) -> Iterator[tuple[Any, ...]]:
-        from pyspark.errors import PySparkNotImplementedError
-        from pyspark.sql.datasource import CaseInsensitiveDict
-        from pyspark.sql.types import StructType
-
-        first, last, batch = span
-        schema = StructType.fromJson(json.loads(self.schema))
-        made = self.source(CaseInsensitiveDict(self.options))
-        end = json.loads(last)
-        try:
-            reader = made.streamReader(schema)
-        except PySparkNotImplementedError:
-            simple = made.simpleStreamReader(schema)
-            start = simple.initialOffset() if first is None else json.loads(first)
-            given: Any = simple.readBetweenOffsets(start, end)
-        else:
-            start = reader.initialOffset() if first is None else json.loads(first)
-            given = (row for partition in reader.partitions(start, end) for row in reader.read(partition))
-        for each in given:
-            for row in _rows(each, schema):
-                yield (*row, batch)
-
-
-def _rows(given: Any, schema: StructType) -> Iterator[tuple[Any, ...]]:
-    """One row, or those of an Arrow batch."""
-    if hasattr(given, "to_pylist"):
-        yield from (tuple(row[name] for name in schema.names) for row in given.to_pylist())
+    first, last, batch = span
+    schema = StructType.fromJson(json.loads(schema_json))
+    made = source(CaseInsensitiveDict(options))
+    end = json.loads(last)
+    try:
+        reader = made.streamReader(schema)
+    except PySparkNotImplementedError:
+        simple = made.simpleStreamReader(schema)
+        start = simple.initialOffset() if first is None else json.loads(first)
+        given: Any = simple.readBetweenOffsets(start, end)
     else:
-        yield tuple(given)
+        start = reader.initialOffset() if first is None else json.loads(first)
+        given = (row for partition in reader.partitions(start, end) for row in reader.read(partition))
+    for each in given:
+        # One row, or those of an Arrow batch.
+        if hasattr(each, "to_pylist"):
+            yield from ((*(row[name] for name in schema.names), batch) for row in each.to_pylist())
+        else:
+            yield (*each, batch)
 
 
 def _found(cls: type, method: str) -> Any:

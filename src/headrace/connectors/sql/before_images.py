@@ -6,7 +6,6 @@ a batch that replaces the whole table, it keeps the whole table.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -24,6 +23,7 @@ from headrace.connectors.sql.system_tables import (
     OwnLines,
     exclusive,
     make_all,
+    own_name,
 )
 from headrace.contract import SinkContext
 
@@ -260,8 +260,7 @@ def between(column: str, steps: Sequence[int]) -> str:
 
 def images_name(context: SinkContext, table: str) -> str:
     """What the table of the rows that were there before is called."""
-    whose = f"{context.application}/{context.query}/{table.lower()}"
-    return f"{OWN_PREFIX}before_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
+    return own_name("before", context, table)
 
 
 def _now() -> datetime:

@@ -224,10 +224,13 @@ class Dialect(ABC):
 
     def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
         """What an INSERT ends with if each row replaces the one with its key."""
+        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {self.change(columns, key, 'excluded.{}')}"
+
+    def change(self, columns: Sequence[str], key: Sequence[str], value: str) -> str:
+        """What SET assigns where a row replaces another: to each column outside the key, `value` with its name."""
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
         others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
-        change = ", ".join(f"{name} = excluded.{name}" for name in others)
-        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {change}"
+        return ", ".join(f"{name} = {value.format(name)}" for name in others)
 
     def insert_from(self, target: WriteTarget, source: str) -> str:
         """The statement that writes the rows that `source` gives, a SELECT or VALUES."""

@@ -23,7 +23,7 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.ledger import Ledger, Owner
-from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE, TABLES
+from headrace.connectors.sql.system_tables import LEDGER, QUARANTINE, TABLES, own_name
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
 from headrace.errors import NothingChanged
 
@@ -96,9 +96,8 @@ class TableReset(OfTable, SinkReset):
 
 
 def aside_name(context: SinkContext, table: str) -> str:
-    """What the table of the context's generation is called when it is set aside, in whatever case it is written."""
-    whose = f"{context.application}/{context.query}/{table.lower()}"
-    return f"{OWN_PREFIX}aside_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
+    """What the table of the context's generation is called when it is set aside."""
+    return own_name("aside", context, table)
 
 
 NOBODY = Owner(query="", generation=0, schema="", application="")

@@ -146,18 +146,15 @@ class MySqlDialect(Dialect):
 
     def connect(self) -> Connection:
         # Found rows: a row that is set to what it is already counts too.
-        connection = mysql_connection.MySqlAddress.parse(self.url).connect(
-            silence_seconds=self.silence_seconds, client_flag=CLIENT.FOUND_ROWS
-        )
-        return cast(Connection, connection)
+        return self._open(client_flag=CLIENT.FOUND_ROWS)
 
     def connect_to_read(self) -> Connection:
         # Rows are fetched as they come, which no statement waits for.
-        timeout = max(STREAM_SECONDS, self.silence_seconds)
-        connection = mysql_connection.MySqlAddress.parse(self.url).connect(
-            silence_seconds=self.silence_seconds, cursorclass=SSCursor, read_timeout=timeout
-        )
-        return cast(Connection, connection)
+        return self._open(cursorclass=SSCursor, read_timeout=max(STREAM_SECONDS, self.silence_seconds))
+
+    def _open(self, **more: Any) -> Connection:
+        address = mysql_connection.MySqlAddress.parse(self.url)
+        return cast(Connection, address.connect(silence_seconds=self.silence_seconds, **more))
 
     def quote(self, name: str) -> str:
         # PyMySQL takes a per cent sign for a placeholder.
@@ -210,8 +207,7 @@ class MySqlDialect(Dialect):
 
     def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
-        others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
-        return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in others)
+        return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
 
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         # PyMySQL sends many rows in one statement.
@@ -240,7 +236,7 @@ class MySqlDialect(Dialect):
         try:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
         except pymysql.MySQLError as error:
-            if mysql_connection.is_part_lost(error):
+            if mysql_connection.number_of(error) in mysql_connection.PART_LOST:
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
         if found != part.rows:
@@ -300,11 +296,9 @@ class MySqlDialect(Dialect):
 
     def explain(self, error: Exception) -> OptionError:
         problem = mysql_connection.explained(error, self.url)
-        holder = (
-            mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
-            if self.waits_for_lock(error)
-            else ""
-        )
+        if not self.waits_for_lock(error):
+            return problem
+        holder = mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def is_transient(self, error: Exception) -> bool:
@@ -314,10 +308,10 @@ class MySqlDialect(Dialect):
         return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
 
     def is_contended(self, error: Exception) -> bool:
-        return mysql_connection.is_contended(error)
+        return mysql_connection.number_of(error) in mysql_connection.CONTENDED
 
     def is_part_lost(self, error: Exception) -> bool:
-        return mysql_connection.is_part_lost(error) and f"{OWN_PREFIX}s_" in str(error)
+        return mysql_connection.number_of(error) in mysql_connection.PART_LOST and f"{OWN_PREFIX}s_" in str(error)
 
 
 @cache

@@ -265,9 +265,9 @@ def lock_holder(server: MySqlAddress) -> str:
 # The server is gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
 _PASSING = (1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 4031)
 # A lock, a deadlock, a changed definition; a table, a column, a key or a row that is there already.
-_CONTENDED = (1205, 1213, 1412, 1050, 1060, 1061, 1062, 1091)
+CONTENDED = (1205, 1213, 1412, 1050, 1060, 1061, 1062, 1091)
 # A table is missing, or was damaged by a crash.
-_PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
+PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
 
 LOCK_WAIT = 1205
 # MariaDB's max_statement_time, MySQL's max_execution_time.
@@ -309,16 +309,6 @@ def number_of(error: BaseException) -> int:
 def is_transient(error: Exception) -> bool:
     """Whether the same batch may succeed after a while."""
     return number_of(error) in _PASSING
-
-
-def is_contended(error: Exception) -> bool:
-    """Whether another transaction was in the way, or made the same table, column or row at the same time."""
-    return number_of(error) in _CONTENDED
-
-
-def is_part_lost(error: Exception) -> bool:
-    """Whether a staging table is missing or damaged."""
-    return number_of(error) in _PART_LOST
 
 
 def explained(error: Exception, url: str) -> OptionError:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import psycopg
 
 from headrace.connectors.sql import postgres_connection
-from headrace.connectors.sql import postgres_connection as address
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -26,15 +25,6 @@ from headrace.connectors.sql.dialect import (
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible
-from headrace.connectors.sql.postgres_connection import (
-    LOCK_WAIT,
-    bounded_answer,
-    explained,
-    is_contended,
-    is_transient,
-    locked_table,
-    sqlstate,
-)
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
@@ -84,20 +74,20 @@ class Postgres(ServerSink):
         return PostgresDialect(self.secured_url(), self.schema, self.silence_seconds)
 
     def host(self) -> str:
-        return address.host(self.url)
+        return postgres_connection.host(self.url)
 
     def identity(self) -> Identity | None:
         return postgres_connection.of_table(self.url, self.schema, self.table)
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
-        return address.tls(self.url)
+        return postgres_connection.tls(self.url)
 
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
 
     def url_problems(self) -> Iterator[OptionError]:
         if self.url.startswith(("postgresql://", "postgres://")):
-            faults = list(address.url_problems(self.url))
+            faults = list(postgres_connection.url_problems(self.url))
             yield from faults or self.tls_problems()
         else:
             yield OptionError(
@@ -208,13 +198,10 @@ class PostgresDialect(Dialect):
 
     def _merge(self, target: WriteTarget, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
-        # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
-        others = [self.quote(name) for name in target.names if name not in target.key] or [self.quote(target.key[0])]
-        change = ", ".join(f"{name} = given.{name}" for name in others)
         given = ", ".join(f"given.{self.quote(name)}" for name in target.names)
         return (
             f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "
-            f"WHEN MATCHED THEN UPDATE SET {change} "
+            f"WHEN MATCHED THEN UPDATE SET {self.change(target.names, target.key, 'given.{}')} "
             f"WHEN NOT MATCHED THEN INSERT ({identifiers(self, target.names)}) VALUES ({given})"
         )
 
@@ -247,26 +234,28 @@ class PostgresDialect(Dialect):
         return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
-        return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
+        return postgres_connection.bounded_answer(
+            cast("psycopg.Connection[Any]", connection), statement, limit, seconds
+        )
 
     def is_out_of_time(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.QueryCanceled)
 
     def explain(self, error: Exception) -> OptionError:
-        problem = explained(error, self.url)
+        problem = postgres_connection.explained(error, self.url)
         if not self.waits_for_lock(error):
             return problem
-        holder = postgres_connection.lock_holder(self.url, locked_table(error))
+        holder = postgres_connection.lock_holder(self.url, postgres_connection.locked_table(error))
         return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
 
     def is_transient(self, error: Exception) -> bool:
-        return is_transient(error)
+        return postgres_connection.is_transient(error)
 
     def waits_for_lock(self, error: BaseException) -> bool:
-        return sqlstate(error) == LOCK_WAIT
+        return postgres_connection.sqlstate(error) == postgres_connection.LOCK_WAIT
 
     def is_contended(self, error: Exception) -> bool:
-        return is_contended(error)
+        return postgres_connection.is_contended(error)
 
     def is_part_lost(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -80,6 +81,12 @@ def _texts(*names: str) -> tuple[OwnColumn, ...]:
 
 def _numbers(*names: str) -> tuple[OwnColumn, ...]:
     return tuple(OwnColumn(name, "number") for name in names)
+
+
+def own_name(kind: str, context: SinkContext, table: str) -> str:
+    """The name of a table of this kind for the context's generation, in whatever case the result's is written."""
+    whose = f"{context.application}/{context.query}/{table.lower()}"
+    return f"{OWN_PREFIX}{kind}_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
 
 
 # Whose life a line is of.

@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal[
     "boolean", "integer", "float", "double", "decimal", "text", "binary", "date", "timestamp", "timestamp_ntz", "json"
 ]
+# By the names of Spark's types.
+_KINDS: dict[str, Kind] = {
+    "boolean": "boolean",
+    "float": "float",
+    "double": "double",
+    "decimal": "decimal",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+    **dict.fromkeys(("byte", "short", "integer", "long"), "integer"),
+    **dict.fromkeys(("string", "char", "varchar"), "text"),
+    **dict.fromkeys(("array", "map", "struct"), "json"),
+}
 # What COPY and LOAD DATA take as they are: tab, newline and backslash mean something to them.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"), ("\0", "\\0"))
 
@@ -41,7 +55,7 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
     known: list[ResultColumn] = []
     refused: list[str] = []
     for part in schema.fields:
-        kind = _kind(part.dataType)
+        kind = _KINDS.get(part.dataType.typeName())
         reasons = list(_unfit(part.dataType)) if kind in (None, "json") else []
         if kind is None or reasons:
             refused.append(f"column '{part.name}' is {part.dataType.simpleString()}: {reasons[0]}")
@@ -58,32 +72,6 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
     return tuple(known), tuple(refused)
 
 
-def _kind(type_: DataType) -> Kind | None:
-    from pyspark.sql import types as T
-
-    kinds: tuple[tuple[type[DataType], Kind], ...] = (
-        (T.BooleanType, "boolean"),
-        (T.ByteType, "integer"),
-        (T.ShortType, "integer"),
-        (T.IntegerType, "integer"),
-        (T.LongType, "integer"),
-        (T.FloatType, "float"),
-        (T.DoubleType, "double"),
-        (T.DecimalType, "decimal"),
-        (T.StringType, "text"),
-        (T.CharType, "text"),
-        (T.VarcharType, "text"),
-        (T.BinaryType, "binary"),
-        (T.DateType, "date"),
-        (T.TimestampType, "timestamp"),
-        (T.TimestampNTZType, "timestamp_ntz"),
-        (T.ArrayType, "json"),
-        (T.MapType, "json"),
-        (T.StructType, "json"),
-    )
-    return next((kind for spark_type, kind in kinds if type(type_) is spark_type), None)
-
-
 def _unfit(type_: DataType) -> Iterator[str]:
     """Why a type, or one inside it, cannot be kept."""
     from pyspark.sql import types as T
@@ -97,16 +85,16 @@ def _unfit(type_: DataType) -> Iterator[str]:
     elif isinstance(type_, T.StructType):
         for part in type_.fields:
             yield from _unfit(part.dataType)
-    elif isinstance(type_, T.DayTimeIntervalType):
-        yield "a database has no such interval; turn it into a number, for example of seconds"
-    elif isinstance(type_, T.YearMonthIntervalType):
-        yield "a database has no such interval; turn it into a number of months"
-    elif isinstance(type_, T.VariantType):
-        yield "write it as text by to_json()"
-    elif isinstance(type_, T.NullType):
-        yield "it has no type; cast it to one"
-    elif _kind(type_) is None:
-        yield "no database column holds it without loss; cast it to a string or a number"
+    elif type_.typeName() not in _KINDS:
+        yield _UNFIT.get(type_.typeName(), "no database column holds it without loss; cast it to a string or a number")
+
+
+_UNFIT = {
+    "daytimeinterval": "a database has no such interval; turn it into a number, for example of seconds",
+    "yearmonthinterval": "a database has no such interval; turn it into a number of months",
+    "variant": "write it as text by to_json()",
+    "void": "it has no type; cast it to one",
+}
 
 
 def flat(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
@@ -147,20 +135,18 @@ def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], sc
 def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa.Table:
     import pyarrow as pa
 
+    types = {"boolean": pa.int64(), "integer": pa.int64(), "binary": pa.binary()}
     values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(known)
     return pa.table(
         [
-            pa.array([None if value is None else _restored(value, column) for value in values[at]], _arrow(column))
+            pa.array(
+                [None if value is None else _restored(value, column) for value in values[at]],
+                types.get(column.kind, pa.string()),
+            )
             for at, column in enumerate(known)
         ],
         names=[f"c{at}" for at in range(len(known))],
     )
-
-
-def _arrow(column: ResultColumn) -> pa.DataType:
-    import pyarrow as pa
-
-    return {"boolean": pa.int64(), "integer": pa.int64(), "binary": pa.binary()}.get(column.kind, pa.string())
 
 
 def _restored(value: Any, column: ResultColumn) -> Any:
