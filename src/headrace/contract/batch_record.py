@@ -126,6 +126,7 @@ class BatchRecord:
         sources = facts.get("sources") or []
         durations = {key: int(value) for key, value in (facts.get("durationMs") or {}).items()}
         loads = [_loads(operator) for operator in operators]
+        watermark = _event_time(facts.get("eventTime"), "watermark")
         progress = tuple(_operators(operators, rows_tracked=rows_tracked))
         names = list(source_names) if len(source_names) == len(sources) else [s["description"] for s in sources]
         return cls(
@@ -138,7 +139,7 @@ class BatchRecord:
             processed_rate=_rate(facts.get("processedRowsPerSecond")),
             duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
             durations=durations,
-            watermark=_watermark(facts.get("eventTime")),
+            watermark=watermark if watermark is not None and watermark > _EPOCH else None,
             state_rows=_total(each.rows for each in progress),
             state_bytes=_total(each.bytes for each in progress),
             state_hits=_total(load and load[0] for load in loads),
@@ -226,12 +227,6 @@ def _event_time(event_time: Mapping[str, str] | None, name: str) -> datetime | N
 def _instant(text: str) -> datetime:
     # Python 3.10 does not read the Z.
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
-
-
-def _watermark(event_time: Mapping[str, str] | None) -> datetime | None:
-    text = (event_time or {}).get("watermark")
-    at = _instant(text) if text else None
-    return at if at is not None and at > _EPOCH else None
 
 
 def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:

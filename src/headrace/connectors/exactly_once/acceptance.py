@@ -226,6 +226,7 @@ def _finding(
     kept: Kept,
 ) -> Finding:
     last = lines[-1].batch if lines else None
+    newest = here.planned if here.committed is None else here.committed
     anew = "or reset the query (headrace reset QUERY)"
     kind = table.partition(" ")[0]
     match acceptance:
@@ -248,13 +249,13 @@ def _finding(
         case Behind(batch, None):
             done = "planned" if here.committed is None else "committed"
             what = (
-                f"query '{context.query}' has {done} batch {_newest(here)}, but the ledger beside {table} has "
+                f"query '{context.query}' has {done} batch {newest}, but the ledger beside {table} has "
                 "no batch of it: the rows written so far are gone, or the sink is a new one"
             )
             return Finding(code="HR410", what=what, fix=f"put the {kind} and its ledger back, {anew}")
         case Behind(batch, last):
             what = (
-                f"query '{context.query}' has continued to batch {_newest(here)}, but {table} has batches only "
+                f"query '{context.query}' has continued to batch {newest}, but {table} has batches only "
                 f"up to {last}: the {kind} is an old copy, and batch {batch} would be lost"
             )
             return Finding(code="HR410", what=what, fix=f"restore the newest copy of the {kind} and its ledger, {anew}")
@@ -268,10 +269,6 @@ def _finding(
             return Finding(code="HR410", what=what, fix=f"restore the newest checkpoint directory, {anew}")
         case _:
             raise AssertionError(acceptance)
-
-
-def _newest(here: CheckpointView) -> int | None:
-    return here.planned if here.committed is None else here.committed
 
 
 def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:

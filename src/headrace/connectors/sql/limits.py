@@ -62,11 +62,8 @@ def narrowed(column: ResultColumn, limit: Limit) -> Limit:
     if column.kind == "integer":
         size = _INTEGERS[column.type.simpleString()]
         low, high = int(max(limit.low, -size)), int(min(limit.high, size - 1))
-        return (
-            replace(limit, low=None, high=None)
-            if (low, high) == (-size, size - 1)
-            else replace(limit, low=low, high=high)
-        )
+        every = (low, high) == (-size, size - 1)
+        return replace(limit, low=None if every else low, high=None if every else high)
     whole = Decimal(10) ** (column.precision - column.scale)
     if column.kind != "decimal" or limit.high + 1 >= whole:
         return replace(limit, low=None, high=None)

@@ -61,7 +61,6 @@ _DECLARED: dict[Kind, str] = {
     # The type JSON of MySQL turns long decimals into doubles; that of MariaDB is this text.
     "json": "LONGTEXT",
 }
-_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INT", "bigint": "BIGINT"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +163,7 @@ class MySqlDialect(Dialect):
         if column.kind == "decimal":
             return f"DECIMAL({column.precision},{column.scale})"
         if column.kind == "integer":
-            return _INTEGERS[column.type.simpleString()]
+            return column.type.simpleString().upper()
         if column.kind in ("text", "json"):
             size = f"VARCHAR({_longest(key)})" if column in key else "LONGTEXT"
             return f"{size} {self._collation}"

@@ -272,27 +272,23 @@ PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
 LOCK_WAIT = 1205
 # MariaDB's max_statement_time, MySQL's max_execution_time.
 OUT_OF_TIME = (1969, 3024)
-_WORDS: dict[int, tuple[str, str, str]] = {
-    1044: ("HR414", "refuses this user the database", "grant the rights that the sink's documentation lists"),
-    1045: ("HR414", "refuses the user or the password", "give the url the right ones, then start again"),
-    1049: ("HR414", "has no such database", "create it, or correct the url"),
-    1142: ("HR414", "refuses this user a right", "grant the rights that the sink's documentation lists"),
-    1143: ("HR414", "refuses this user a right", "grant the rights that the sink's documentation lists"),
-    1227: ("HR414", "refuses this user a right", "grant the rights that the sink's documentation lists"),
-    1698: ("HR414", "refuses the user or the password", "give the url the right ones, then start again"),
-    2026: ("HR414", "cannot be reached by TLS as asked", "look at ssl_mode and ssl_ca in the url"),
-    1040: ("HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
-    1205: ("HR405", "keeps a lock on the table", "end the other transaction, then start again"),
-    1213: ("HR405", "ended the transaction to resolve a deadlock", "start again"),
-    1021: ("HR405", "has no space left on its disk", "make room, then start again"),
-    1041: ("HR405", "has no memory left", "give the server more, then start again"),
-    1114: ("HR405", "has no space left for the table", "make room, then start again"),
-    28: ("HR405", "has no space left on its disk", "make room, then start again"),
-    1146: ("HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
-    1054: ("HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
-    1290: ("HR405", "may only be read", "name the primary server in the url"),
-    1836: ("HR405", "may only be read", "name the primary server in the url"),
-}
+_RIGHTS = "grant the rights that the sink's documentation lists"
+_WORDS: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
+    ((1044,), "HR414", "refuses this user the database", _RIGHTS),
+    ((1045, 1698), "HR414", "refuses the user or the password", "give the url the right ones, then start again"),
+    ((1049,), "HR414", "has no such database", "create it, or correct the url"),
+    ((1142, 1143, 1227), "HR414", "refuses this user a right", _RIGHTS),
+    ((2026,), "HR414", "cannot be reached by TLS as asked", "look at ssl_mode and ssl_ca in the url"),
+    ((1040,), "HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
+    ((1205,), "HR405", "keeps a lock on the table", "end the other transaction, then start again"),
+    ((1213,), "HR405", "ended the transaction to resolve a deadlock", "start again"),
+    ((28, 1021), "HR405", "has no space left on its disk", "make room, then start again"),
+    ((1041,), "HR405", "has no memory left", "give the server more, then start again"),
+    ((1114,), "HR405", "has no space left for the table", "make room, then start again"),
+    ((1146,), "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
+    ((1054,), "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
+    ((1290, 1836), "HR405", "may only be read", "name the primary server in the url"),
+)
 
 
 def number_of(error: BaseException) -> int:
@@ -318,10 +314,10 @@ def explained(error: Exception, url: str) -> OptionError:
     number = number_of(error)
     said = str(error.args[1]) if len(error.args) > 1 else str(error)
     text = without(" ".join(said.split()), url)
-    if number in _WORDS:
-        code, what, fix = _WORDS[number]
-        detail = f": {text}" if code == "HR414" else ""
-        return OptionError(code=code, what=f"{where} {what}{detail}", fix=fix)
+    for numbers, code, what, fix in _WORDS:
+        if number in numbers:
+            detail = f": {text}" if code == "HR414" else ""
+            return OptionError(code=code, what=f"{where} {what}{detail}", fix=fix)
     if number in _PASSING:
         fix = "start the server, or correct the url; then start again"
         return OptionError(code="HR405", what=f"{where} does not answer: {text}", fix=fix)

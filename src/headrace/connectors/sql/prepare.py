@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Retry, require_fit, view_of
-from headrace.connectors.not_asked import findings_of, not_asked
+from headrace.connectors.exactly_once.lake import no_result
+from headrace.connectors.not_asked import findings_of, not_asked, twice
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, reading, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.quarantine import QuarantineTable
-from headrace.connectors.sql.result_table import ResultTable, require_columns
+from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM
 from headrace.connectors.sql.types import ResultColumn, columns, restore
@@ -40,7 +41,10 @@ _REMEMBERED_SECONDS = 30.0
 def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
     """The table for a result of `schema`; raises SinkError with every column that does not fit."""
     known, refused = columns(schema)
-    wrong = [*refused, *require_columns(schema.names, key)]
+    lacking = [
+        f"the key names column '{each}', which the result does not have" for each in key if each not in schema.names
+    ]
+    wrong = [*refused, *twice(schema.names), *lacking]
     if wrong:
         columns_ = ", ".join(schema.names)
         fix = f"change the query's last select, or the key; the result's columns are {columns_}"
@@ -187,8 +191,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
         ledger = Ledger(connection, dialect, context, name)
         owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
         if owner is None or not owner.is_of(context):
-            what = f"table '{name}' holds no result of generation {context.generation} of query '{context.query}'"
-            raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+            raise no_result(f"table '{name}'", context)
         schema = StructType.fromJson(json.loads(owner.schema))
         known, _ = columns(schema)
         shown = ", ".join(dialect.readable(column) for column in known)
@@ -204,12 +207,8 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
 
 def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:
     """The values of a row that was kept as JSON."""
-    return tuple(
-        bytes.fromhex(row[column.name])
-        if column.kind == "binary" and row[column.name] is not None
-        else row[column.name]
-        for column in known
-    )
+    pairs = [(row[column.name], column.kind) for column in known]
+    return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)
 
 
 def incompatibilities(

@@ -28,8 +28,7 @@ class QuarantineTable(OwnLines):
 
     def add(self, batch: int, bad: Iterable[BadRow]) -> int:
         """Set rows aside; returns how many."""
-        marks = ", ".join("?" * len(QUARANTINE_FORM.columns))
-        statement = self.dialect.own(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) VALUES ({marks})")
+        statement = self.dialect.own(QUARANTINE_FORM.insert)
         head = self._head(batch)
         count, rows = 0, iter(bad)
         while some := list(islice(rows, _AT_ONCE)):
@@ -40,8 +39,9 @@ class QuarantineTable(OwnLines):
     def merge(self, batch: int, parts: Sequence[StagedTable]) -> int:
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:
-            columns = ", ".join(self.dialect.quote(name) for name in BAD_COLUMNS)
-            source = f"SELECT ?, ?, ?, ?, ?, {columns} FROM {self.dialect.part_source(part)}"
+            source = (
+                f"SELECT ?, ?, ?, ?, ?, {identifiers(self.dialect, BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
+            )
             self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
 

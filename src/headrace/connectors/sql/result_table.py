@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.connectors.exactly_once import require_own_generation
-from headrace.connectors.not_asked import twice
 from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, rows_of
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
@@ -89,10 +88,8 @@ class ResultTable:
         known = {column.name.lower(): column.limit for column in there.columns}
         found = {}
         for column in self.columns:
-            limit, key = (
-                narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column)),
-                column.name in self.key,
-            )
+            limit = narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column))
+            key = column.name in self.key
             limit = replace(limit, required=limit.required or key, key=key)
             if limit != Limit():
                 found[column.name] = limit
@@ -198,11 +195,3 @@ class ResultTable:
         else:
             what = f"table '{self.name}' already holds the result of query '{owner.query}'"
         raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
-
-
-def require_columns(names: Sequence[str], key: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the result's column names and the key, for any database."""
-    yield from twice(names)
-    for name in key:
-        if name not in names:
-            yield f"the key names column '{name}', which the result does not have"

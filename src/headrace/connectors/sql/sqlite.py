@@ -39,18 +39,6 @@ if TYPE_CHECKING:
 STAGED = "staged"
 
 
-def file_stager(path: str, columns: Sequence[ResultColumn], forms: Forms) -> dialect.Stager:
-    """What stages rows into the file `path`.
-
-    The package `adbc-driver-sqlite`, where it is installed, takes Arrow columns as they are, in a third of the time;
-    it would take NaN for NULL.
-    """
-    inexact = any(column.kind in ("float", "double") for column in columns)
-    if inexact or not find_spec("adbc_driver_sqlite"):
-        return FileStager(path, columns, forms)
-    return ArrowStager(path, columns, forms)
-
-
 class FileStager:
     """Rows on their way into a SQLite file, as Python values.
 
@@ -288,7 +276,10 @@ class SqliteDialect(dialect.Dialect):
         dialect.require_all_in(target.table, len(given), came_in)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> dialect.Stager:
-        return file_stager(f"{self.path}.{name}", columns, self.forms)
+        # The package `adbc-driver-sqlite` takes Arrow columns as they are, in a third of the time, but NaN for NULL.
+        inexact = any(column.kind in ("float", "double") for column in columns)
+        kind = FileStager if inexact or not find_spec("adbc_driver_sqlite") else ArrowStager
+        return kind(f"{self.path}.{name}", columns, self.forms)
 
     def attach(self, connection: dialect.Connection, parts: Sequence[dialect.StagedTable]) -> None:
         for part in parts:

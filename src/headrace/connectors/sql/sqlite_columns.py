@@ -44,7 +44,9 @@ def existing_table(connection: Connection, table: str, quote: Callable[[str], st
         _column(connection, table, row, strict=strict, only_key=only_key, quote=quote) for row in found if row[6] != 1
     )
     keys = frozenset(str(row[1]) for row in found if row[5])
-    unique = [ExistingIndex("of the primary key", keys)] if only_key and _is_rowid(found) else []
+    # Then the column is another name of the row's number, so that it has no index.
+    is_rowid = only_key and any(row[5] and str(row[2]).upper() == "INTEGER" for row in found)
+    unique = [ExistingIndex("of the primary key", keys)] if is_rowid else []
     for _, index, is_unique, _, partial in rows_of(connection, f"PRAGMA index_list({quote(table)})"):
         if is_unique and not partial:
             members = [row for row in rows_of(connection, f"PRAGMA index_xinfo({quote(str(index))})") if row[5]]
@@ -58,11 +60,6 @@ def existing_table(connection: Connection, table: str, quote: Callable[[str], st
         blockers=tuple(_blockers(str(kind), str(text))),
         triggers=tuple(_triggers(connection, table)),
     )
-
-
-def _is_rowid(found: list[tuple[object, ...]]) -> bool:
-    """Whether the one column of the primary key is another name of the row's number, so that it has no index."""
-    return any(row[5] and str(row[2]).upper() == "INTEGER" for row in found)
 
 
 def _column(

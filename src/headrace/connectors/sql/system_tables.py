@@ -42,6 +42,11 @@ class OwnTable:
     def names(self) -> str:
         return ", ".join(column.name for column in self.columns)
 
+    @property
+    def insert(self) -> str:
+        """The statement, with question marks, that inserts a row."""
+        return f"INSERT INTO {self.name} ({self.names}) VALUES ({', '.join('?' * len(self.columns))})"
+
     def missing_columns(self, connection: Connection, dialect: Dialect) -> tuple[OwnColumn, ...]:
         """The columns that are missing; all of them where there is no table.
 
@@ -174,7 +179,7 @@ class OwnLines:
         run(self.connection, self.dialect.own(statement), values)
 
     def enter(self, form: OwnTable, *values: object) -> None:
-        self.run(f"INSERT INTO {form.name} ({form.names}) VALUES ({', '.join('?' * len(form.columns))})", *values)
+        self.run(form.insert, *values)
 
 
 def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable]) -> None:
