@@ -82,7 +82,7 @@ class BeforeImages(OwnLines):
     def make(self) -> None:
         """Make what is missing; of several drivers that start at once, one does."""
         make_all(self.connection, self.dialect, [BEFORE_FORM])
-        if not self._missing():
+        if self.dialect.existing(self.connection, self.name) is not None and not list(self._widened()):
             return
         with exclusive(self.connection, self.dialect):
             there = self.dialect.existing(self.connection, self.name)
@@ -210,10 +210,6 @@ class BeforeImages(OwnLines):
     @property
     def _images(self) -> str:
         return self.dialect.quote(self.name)
-
-    def _missing(self) -> bool:
-        there = self.dialect.existing(self.connection, self.name)
-        return there is None or bool(list(self._widened()))
 
     def _created(self) -> Iterator[str]:
         """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""

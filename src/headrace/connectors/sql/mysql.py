@@ -120,7 +120,7 @@ class MySqlDialect(Dialect):
     begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
     transactional_ddl: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = True
-    forms: ClassVar[Forms] = Forms(hexadecimal="", widens_floats=True)
+    forms: ClassVar[Forms] = Forms(widens_floats=True)
     lock_own_tables: ClassVar[tuple[str, ...]] = ("DO GET_LOCK(CONCAT('headrace_', MD5(DATABASE())), 20)",)
     unlock_own_tables: ClassVar[tuple[str, ...]] = ("DO RELEASE_LOCK(CONCAT('headrace_', MD5(DATABASE())))",)
     give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables

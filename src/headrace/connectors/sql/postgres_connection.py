@@ -224,13 +224,12 @@ def _servers(known: dict[str, Any]) -> set[str]:
     hosts = str(known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
     ports = str(known.get("port") or os.environ.get("PGPORT") or "5432").split(",")
     pairs = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
-    return {_server(host, port or "5432") for host, port in pairs}
-
-
-def _server(host: str, port: str) -> str:
-    if host.startswith("/") and host.rstrip("/") not in _SOCKETS:
-        return f"{os.path.realpath(host)}:{port}"
-    return canonical_server(host, port)
+    return {
+        f"{os.path.realpath(host)}:{port or '5432'}"
+        if host.startswith("/") and host.rstrip("/") not in _SOCKETS
+        else canonical_server(host, port or "5432")
+        for host, port in pairs
+    }
 
 
 # By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).

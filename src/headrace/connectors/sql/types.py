@@ -52,6 +52,8 @@ class ResultColumn:
 
 def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ...]]:
     """The columns of a result, and a sentence for each that no database can hold without loss."""
+    from pyspark.sql.types import DecimalType
+
     known: list[ResultColumn] = []
     refused: list[str] = []
     for part in schema.fields:
@@ -60,15 +62,8 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
         if kind is None or reasons:
             refused.append(f"column '{part.name}' is {part.dataType.simpleString()}: {reasons[0]}")
             continue
-        known.append(
-            ResultColumn(
-                part.name,
-                kind,
-                part.dataType,
-                getattr(part.dataType, "precision", 0) if kind == "decimal" else 0,
-                getattr(part.dataType, "scale", 0) if kind == "decimal" else 0,
-            )
-        )
+        digits = (part.dataType.precision, part.dataType.scale) if isinstance(part.dataType, DecimalType) else ()
+        known.append(ResultColumn(part.name, kind, part.dataType, *digits))
     return tuple(known), tuple(refused)
 
 
@@ -123,13 +118,15 @@ def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], sc
     first = next(tables, None) or _table([], known)
     second = next(tables, None)
     if second is None:
-        return _named(spark.createDataFrame(first), known)
-    home = Path(tempfile.mkdtemp(prefix="headrace-snapshot-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    with pq.ParquetWriter(home / "rows.parquet", pa.schema(first.schema)) as writer:
-        for table in (first, second, *tables):
-            writer.write_table(table)
-    return _named(spark.read.parquet(str(home)), known)
+        frame = spark.createDataFrame(first)
+    else:
+        home = Path(tempfile.mkdtemp(prefix="headrace-snapshot-"))
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        with pq.ParquetWriter(home / "rows.parquet", pa.schema(first.schema)) as writer:
+            for table in (first, second, *tables):
+                writer.write_table(table)
+        frame = spark.read.parquet(str(home))
+    return frame.select(*[_typed(f"c{at}", column).alias(column.name) for at, column in enumerate(known)])
 
 
 def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa.Table:
@@ -160,10 +157,6 @@ def _restored(value: Any, column: ResultColumn) -> Any:
     return f"{text}Z" if column.kind == "timestamp" and not text.endswith(("Z", "+00")) else text
 
 
-def _named(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
-    return frame.select(*[_typed(f"c{at}", column).alias(column.name) for at, column in enumerate(known)])
-
-
 def _typed(name: str, column: ResultColumn) -> SparkColumn:
     from pyspark.sql import functions as F
 
@@ -177,20 +170,18 @@ def _typed(name: str, column: ResultColumn) -> SparkColumn:
 class Forms:
     """How one database wants the values whose text is not the same everywhere.
 
-    between: what stands between date and time; zone: what follows a timestamp with a zone, always of UTC.
-    hexadecimal: what stands before the digits of bytes. nan: whether NaN is stored as text, beside numbers.
+    zone: what follows a timestamp with a zone, always of UTC. hexadecimal: what stands before the digits of bytes.
     widens_floats: whether a float is stored as the double that is exactly it, however it is written.
+    iso: a T stands between date and time, NaN is stored as text beside numbers, and no decimal has an exponent.
     """
 
-    between: Literal["T", " "] = " "
     zone: str = ""
-    hexadecimal: str | None = None
-    nan_as_text: bool = False
+    hexadecimal: str = ""
     widens_floats: bool = False
-    plain_decimals: bool = False
+    iso: bool = False
 
 
-ISO = Forms(between="T", zone="Z", nan_as_text=True, plain_decimals=True)
+ISO = Forms(zone="Z", iso=True)
 
 
 def arrays(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[Any]:
@@ -201,7 +192,7 @@ def arrays(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list
 def rows(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[tuple[Any, ...]]:
     """The rows of `table` as plain values: int, float, str, bytes, bool, None."""
     values = [array.to_pylist() for array in arrays(table, known, forms)]
-    if forms.nan_as_text:
+    if forms.iso:
         for at, column in enumerate(known):
             if column.kind in ("float", "double"):
                 # A database takes NaN for NULL, or refuses it; as text it stays what it is.
@@ -254,7 +245,7 @@ def _text(array: Any, column: ResultColumn, forms: Forms) -> Any:
     if column.kind == "boolean":
         return pc.if_else(array, pa.scalar("1"), pa.scalar("0"))
     if column.kind == "binary":
-        mark = forms.hexadecimal or ""
+        mark = forms.hexadecimal
         return pa.array([None if value is None else mark + value.hex() for value in array.to_pylist()], pa.string())
     return array
 
@@ -277,15 +268,15 @@ def _moments(array: Any, forms: Forms, zone: str) -> Any:
     import pyarrow.compute as pc
 
     found = array.cast(pa.timestamp("us")).cast(pa.string())
-    if forms.between != " ":
-        found = pc.replace_substring(found, " ", forms.between)
+    if forms.iso:
+        found = pc.replace_substring(found, " ", "T")
     return pc.binary_join_element_wise(found, pa.scalar(zone), "") if zone else found
 
 
 def _decimals(array: Any, forms: Forms) -> Any:
     import pyarrow as pa
 
-    if not forms.plain_decimals:
+    if not forms.iso:
         return array.cast(pa.string())
     # Arrow's own text turns to exponents for small numbers; equal keys must have equal texts.
     return pa.array([None if value is None else f"{value:f}" for value in array.to_pylist()], pa.string())
