@@ -518,7 +518,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     make_all(connection, dialect, [REPLAYS_FORM])
     images = BeforeImages.of(connection, dialect, context, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
-    corrections._transact(ledger, table, content, correction, images, Transaction())
+    corrections._transact(ledger, table, content, correction, images, Transaction(), keeps=True)
     connection.close()
     corrected = {key: value for key, value in {**AFTER[mode][2], "a": 8, "y": 9}.items() if key != "b"}
     assert state(project)["rows"] == corrected
@@ -549,7 +549,7 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
     ledger = Ledger(connection, dialect, driver.context, table.name)
     images = BeforeImages.of(connection, dialect, driver.context, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
-    corrections._transact(ledger, table, content, correction, images, Transaction())
+    corrections._transact(ledger, table, content, correction, images, Transaction(), keeps=True)
     connection.close()
     assert state(project)["rows"] == {**AFTER["update"][2], "a": 8, "y": 9}
     assert [each.count for each in hr.rewind(project, "totals", to_batch=1).plan.held] == [1, 1, 1]
