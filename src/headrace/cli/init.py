@@ -7,15 +7,12 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from headrace.cli.options import json_option, json_option_of_starter, target_option
 from headrace.cli.output import say_json
-
-if TYPE_CHECKING:
-    from headrace.cli.view.show import Show
 
 
 @click.command()
@@ -27,7 +24,7 @@ def init(name: Path, sql: bool, as_json: bool) -> int:
     from headrace.demo.starter import write_project
 
     written = write_project(name, form="sql" if sql else "python")
-    steps = next_steps(name)
+    steps = commands(name, "check", "run --available-now", "verify")
     if as_json:
         say_json({"project": name.resolve(), "files": written, "next": steps})
         return 0
@@ -38,24 +35,19 @@ def init(name: Path, sql: bool, as_json: bool) -> int:
     return 0
 
 
-def next_steps(directory: Path) -> list[str]:
-    """The commands to type next, as they work in this shell."""
-    program = command()
-    return [f"cd {quoted(directory)}", *(f"{program} {rest}" for rest in ("check", "run --available-now", "verify"))]
+def commands(directory: Path, *words: str) -> list[str]:
+    """The commands to type in the project, as they work in this shell."""
+    program = _program()
+    return [f"cd {shlex.quote(str(directory))}", *(f"{program} {each}" for each in words)]
 
 
-def command() -> str:
+def _program() -> str:
     """How to call headrace from any directory of this shell: by its name when it is on the path."""
     beside = Path(sys.executable).parent / "headrace"
     found = shutil.which("headrace")
     if found and Path(found).resolve() == beside.resolve():
         return "headrace"
-    return quoted(beside) if beside.exists() else f"{quoted(Path(sys.executable))} -m headrace"
-
-
-def quoted(path: Path) -> str:
-    """`path` as a shell takes it."""
-    return shlex.quote(str(path))
+    return shlex.quote(str(beside)) if beside.exists() else f"{shlex.quote(sys.executable)} -m headrace"
 
 
 @click.command()
@@ -73,28 +65,16 @@ def demo(directory: Path, seconds: float | None, target: str | None, as_json: bo
     from headrace.demo.flow import demo as play
 
     pace = None if seconds is None else Pace(seconds=seconds)
-    show: Show = JsonShow() if as_json else LiveShow() if LiveShow.fits() else PlainShow()
+    show = JsonShow() if as_json else LiveShow() if LiveShow.fits() else PlainShow()
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with show:
             code = play(directory, show, pace=pace, target=target, as_json=as_json)
     finally:
         signal.signal(signal.SIGTERM, before)
-    show.ends(code, _after_demo(directory))
+    show.ends(code, commands(directory, "status", "check", "run          # runs until Ctrl-C", "verify"))
     return code
 
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _after_demo(directory: Path) -> list[str]:
-    """The commands to type after the demo."""
-    program = command()
-    return [
-        f"cd {quoted(directory)}",
-        f"{program} status",
-        f"{program} check",
-        f"{program} run          # runs until Ctrl-C",
-        f"{program} verify",
-    ]

@@ -58,6 +58,14 @@ def instant(value: datetime | None) -> str:
     return NOTHING if value is None else f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
+def figures(last: BatchRecord | None) -> tuple[str, str, str, str, str]:
+    """The number, duration, watermark, rows of the state and lag of a batch; dashes where there was none."""
+    if last is None:
+        return NOTHING, NOTHING, NOTHING, NOTHING, NOTHING
+    shown = number(last.batch), duration(last.duration_ms), instant(last.watermark)
+    return *shown, state_rows(last), lag_left(last.backlog)
+
+
 def rows_in(rows: int, quarantined: int) -> str:
     """`5,093`, or `5,093 (15 quarantined)`."""
     return f"{rows:,} ({quarantined:,} quarantined)" if quarantined else f"{rows:,}"
@@ -82,11 +90,9 @@ def lags_left(status: QueryStatus) -> str:
     return UNKNOWN if status.backlog is None else lag_left(status.backlog)
 
 
-def state_rows(known: BatchRecord | QueryStatus | None) -> str:
+def state_rows(known: BatchRecord | QueryStatus) -> str:
     """How many rows the state holds; `unknown` where there is state whose rows are not counted."""
-    if known is not None and known.state_rows is None and known.state_bytes is not None:
-        return UNKNOWN
-    return number(known.state_rows if known else None)
+    return UNKNOWN if known.state_rows is None and known.state_bytes is not None else number(known.state_rows)
 
 
 def loads(known: QueryStatus) -> str:

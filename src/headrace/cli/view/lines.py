@@ -6,8 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,18 +24,15 @@ STOPPING = "stopping at once; what a batch has begun is made again at the next s
 SECONDS_BETWEEN = 1.0
 # How often a batch that lasts is told of.
 SECONDS_INSIDE = 10.0
-_View = TypeVar("_View", bound="RunView")
 
 
 class RunView(Observer):
     """An observer of a run for whoever began it; it closes before the summary is written."""
 
-    def __enter__(self: _View) -> _View:
+    def __enter__(self) -> RunView:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leave()
 
     def leave(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -28,60 +29,37 @@ EXPLAINED = "rows in: read by the batches of this run; verify reads those of ear
 WIDE = 110
 
 
-class Headline:
-    """The line; it names how long the run lasts, so that it is seen to be alive."""
+class _OnTerminal(RunView):
+    """What a live view shows above its table or bars: a line that says what the run is at, and notes that scroll by.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    The line names how long the run lasts, so that it is seen to be alive.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console, self._clock = console, clock
         self._begun = clock()
         self._what = "starting Spark"
         self._stopping = False
 
-    def text(self) -> str:
+    def headline(self) -> str:
         seconds = int(self._clock() - self._begun)
         return f"{self._what} ({f'{seconds} s' if seconds < 60 else duration(1000 * seconds)})"
 
+    def leave(self) -> None:
+        self._what = "ended"
+
     def preparing(self, what: str, query: str | None) -> None:
-        """A step of the start of this query, or of Spark, begins."""
         self._say(f"starting {query or 'Spark'}: {what}")
 
     def starting(self, query: str) -> None:
-        """Spark is there, and a query is being started."""
         self._say(f"starting {query}")
 
-    def started(self) -> None:
+    def started(self, start: QueryStart) -> None:
         self._say("running; Ctrl-C stops after the running batches")
 
     def stopping(self, *, now: bool) -> None:
-        """The run was asked to stop."""
         self._stopping = True
         self._what = STOPPING if now else FINISHING
-
-    def end(self) -> None:
-        self._what = "ended"
-
-    def _say(self, what: str) -> None:
-        if not self._stopping:
-            self._what = what
-
-
-class _OnTerminal(RunView):
-    """What a live view shows above its table or bars: a line that says what the run is at, and notes that scroll by."""
-
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        self._console, self._headline = console, Headline(clock)
-
-    def preparing(self, what: str, query: str | None) -> None:
-        self._headline.preparing(what, query)
-
-    def starting(self, query: str) -> None:
-        self._headline.starting(query)
-
-    def started(self, start: QueryStart) -> None:
-        self._headline.started()
-
-    def stopping(self, *, now: bool) -> None:
-        self._headline.stopping(now=now)
 
     def ended(self, outcome: Outcome) -> None:
         if outcome.finding:
@@ -89,6 +67,10 @@ class _OnTerminal(RunView):
 
     def note(self, finding: Finding) -> None:
         self._console.print(Text(str(finding)))
+
+    def _say(self, what: str) -> None:
+        if not self._stopping:
+            self._what = what
 
 
 class LiveTable(_OnTerminal):
@@ -103,17 +85,18 @@ class LiveTable(_OnTerminal):
         self._live = Live(console=console, get_renderable=self.shown, refresh_per_second=4)
 
     def shown(self) -> Group:
-        self._spinner.update(text=self._headline.text())
-        table = live_table(list(self._rows.values()))
+        self._spinner.update(text=self.headline())
+        table = live_table(self._rows.values())
         table.most_lines = self._console.height - LINES_BESIDE
-        return Group(self._spinner, table, *([Text(EXPLAINED, style="dim")] if self._explains() else []))
+        explains = any(row.rows for row in self._rows.values()) and self._console.width >= len(EXPLAINED)
+        return Group(self._spinner, table, *([Text(EXPLAINED, style="dim")] if explains else []))
 
     def __enter__(self) -> LiveTable:
         self._live.start(refresh=True)
         return self
 
     def leave(self) -> None:
-        self._headline.end()
+        super().leave()
         self._live.stop()
 
     def working(self, query: str, work: BatchWork) -> None:
@@ -129,9 +112,6 @@ class LiveTable(_OnTerminal):
     def _row(self, query: str) -> Row:
         return self._rows.setdefault(query, Row(query=query))
 
-    def _explains(self) -> bool:
-        return any(row.rows for row in self._rows.values()) and self._console.width >= len(EXPLAINED)
-
 
 class Bars(_OnTerminal):
     """One bar for each query; it moves on its own where the lag of the sources cannot be determined."""
@@ -146,10 +126,10 @@ class Bars(_OnTerminal):
         super().__init__(console, clock)
         self._project = project
         self._tasks: dict[str, TaskID] = {}
-        self._rows: dict[str, int] = {}
-        self._milliseconds: dict[str, int] = {}
+        self._rows: Counter[str] = Counter()
+        self._milliseconds: Counter[str] = Counter()
         self._done: dict[str, str] = {}
-        self._progress = _Progress(self._headline, console)
+        self._progress = _Progress(self.headline, console)
         for query in queries:
             self._task(query)
 
@@ -161,7 +141,7 @@ class Bars(_OnTerminal):
         return self
 
     def leave(self) -> None:
-        self._headline.end()
+        super().leave()
         self._progress.stop()
 
     def started(self, start: QueryStart) -> None:
@@ -179,9 +159,9 @@ class Bars(_OnTerminal):
 
     def progressed(self, record: BatchRecord) -> None:
         task = self._task(record.query)
-        rows = self._rows[record.query] = self._rows.get(record.query, 0) + record.rows
-        milliseconds = self._milliseconds.get(record.query, 0) + record.duration_ms
-        self._milliseconds[record.query] = milliseconds
+        self._rows[record.query] += record.rows
+        self._milliseconds[record.query] += record.duration_ms
+        rows, milliseconds = self._rows[record.query], self._milliseconds[record.query]
         total = self._progress.tasks[self._progress.task_ids.index(task)].total
         figures = [
             f"batch {record.batch}",
@@ -217,7 +197,7 @@ class Bars(_OnTerminal):
 class _Progress(Progress):
     """Bars below a line that says what the run is at; on a narrow terminal the figures stand below each bar."""
 
-    def __init__(self, headline: Headline, console: Console) -> None:
+    def __init__(self, headline: Callable[[], str], console: Console) -> None:
         self._headline = headline
         short = (
             SpinnerColumn("line"),
@@ -229,14 +209,10 @@ class _Progress(Progress):
         super().__init__(*short, *((figures,) if self._wide else ()), TimeElapsedColumn(), console=console)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        yield Text(self._headline.text())
+        yield Text(self._headline())
         if self._wide:
             yield self.make_tasks_table(self.tasks)
             return
         for task in self.tasks:
             yield self.make_tasks_table([task])
-            yield _below(task)
-
-
-def _below(task: Task) -> Text:
-    return Text(f"  {task.fields['figures']}", style="dim")
+            yield Text(f"  {task.fields['figures']}", style="dim")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from headrace.cli.output import say_json, table_of
 from headrace.cli.view.fitting import STYLES
-from headrace.cli.view.formatting import batch_rate, duration, instant, lag_left, number, sentence, state_rows
+from headrace.cli.view.formatting import batch_rate, figures, number, sentence
 from headrace.demo.flow import Tally
 
 
@@ -31,10 +30,8 @@ class PlainShow:
     def __enter__(self) -> PlainShow:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        """Let the terminal go."""
 
     def says(self, sentence: str) -> None:
         click.echo(f"* {sentence}")
@@ -53,10 +50,7 @@ class PlainShow:
         Console(markup=False, highlight=False, width=100).print(table_of(columns, [[*map(str, row)] for row in rows]))
 
     def ends(self, code: int, steps: Sequence[str]) -> None:
-        if code == 0:
-            click.echo("next, type:")
-        else:
-            click.echo("the demo did not come to a good end; look into it with:")
+        click.echo("the demo did not come to a good end; look into it with:" if code else "next, type:")
         for step in steps:
             click.echo(f"  {step}")
 
@@ -75,9 +69,7 @@ class LiveShow(PlainShow):
         console = Console()
         return console.is_terminal and not console.is_dumb_terminal
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def says(self, sentence: str) -> None:
@@ -121,27 +113,18 @@ class JsonShow(PlainShow):
         say_json({"event": "end", "exit_code": code, "next": list(steps)})
 
 
-Show = PlainShow
-
-
 def panel(tally: Tally) -> Panel:
     """The figures of the driver and what has landed."""
-    last = tally.last
+    batch, *others = figures(tally.last)
     grid = Table.grid(padding=(0, 3))
     for _ in range(4):
         grid.add_column()
-    figures = [
-        ("rows landed", number(tally.landed)),
-        ("rows in", number(tally.rows)),
-        ("batch", number(last.batch if last else None)),
-        ("rows/s", batch_rate(last)),
-        ("batch time", duration(last.duration_ms if last else None)),
-        ("watermark", instant(last.watermark if last else None)),
-        ("state rows", state_rows(last)),
-        ("lag", lag_left(last.backlog if last else None)),
+    shown = [
+        *(("rows landed", number(tally.landed)), ("rows in", number(tally.rows))),
+        *(("batch", batch), ("rows/s", batch_rate(tally.last))),
+        *zip(("batch time", "watermark", "state rows", "lag"), others, strict=True),
     ]
-    for at in range(0, len(figures), 2):
-        pairs = figures[at : at + 2]
+    for pairs in zip(shown[::2], shown[1::2], strict=True):
         grid.add_row(*(cell for name, value in pairs for cell in (Text(name, style="dim"), Text(value, style="bold"))))
     style = STYLES["bad" if tally.state == "killed" else "good" if tally.state == "running" else "idle"]
     head = Text.assemble("driver ", (tally.state, style), f", start {tally.starts}")

@@ -46,17 +46,14 @@ def live_table(rows: Iterable[Row]) -> Fitting:
     """Every query of a run with its last batch."""
     table = Fitting("query", "state", "batch", "rows in", "rows/s", "duration", "watermark", "state rows", "lag")
     for row in rows:
-        last = row.last
+        batch, *others = formatting.figures(row.last)
         table.add(
             row.query,
             row.now.state if row.now else "waiting",
-            formatting.number(last.batch if last else None),
-            formatting.rows_in(row.rows, row.quarantined) if last else formatting.NOTHING,
+            batch,
+            formatting.rows_in(row.rows, row.quarantined) if row.last else formatting.NOTHING,
             formatting.batch_rate(row.busy),
-            formatting.duration(last.duration_ms if last else None),
-            formatting.instant(last.watermark if last else None),
-            formatting.state_rows(last),
-            formatting.lag_left(last.backlog if last else None),
+            *others,
             level=row.now.level if row.now else "idle",
             besides=(row.now.trouble if row.now else "")
             or (f"running batch: {formatting.inside(row.work)}" if row.work else ""),
