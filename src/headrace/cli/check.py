@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from headrace.cli.options import ProjectOptions, chosen, reads_project
+from headrace.cli.options import ProjectOptions, chosen, misused, reads_project
 from headrace.cli.output import counted, say_finding, say_json
-from headrace.errors import HeadraceError
 
 _CODE = re.compile(r"HR\d{0,3}")
 
@@ -40,7 +39,7 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
     for each in names:
         if each.startswith("HR") and each not in project.queries and not _CODE.fullmatch(each):
             what = f"--select: '{each}' is neither a query nor the code of a finding, or how codes begin"
-            raise HeadraceError(code="HR090", what=what, fix="write for example HR240, HR24 or a query's name")
+            raise misused(what, "write for example HR240, HR24 or a query's name")
     codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
     queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
     found = checked(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)

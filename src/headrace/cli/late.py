@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.options import ProjectOptions, reads_project
-from headrace.cli.output import counted, pairs, say_finding, say_json, say_table, table_of
+from headrace.cli.output import counted, pairs, say_finding, say_json, say_table, table_of, waiting
 from headrace.cli.view.formatting import instant, number
 
 if TYPE_CHECKING:
@@ -53,13 +52,10 @@ def late(
     if replay and (since or export is not None):
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
     project, name = options.with_query(query, may_lack_variables=True)
-    from rich.console import Console
 
     from headrace.api import late as late_of
 
-    console = Console(stderr=True, markup=False, highlight=False)
-    waiting = console.status(f"{name}: looking for late rows") if console.is_terminal else nullcontext()
-    with waiting:
+    with waiting(f"{name}: looking for late rows"):
         found = late_of(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
     if options.as_json:
         for row in found.rows:

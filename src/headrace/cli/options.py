@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.output import json_alone
+from headrace.cli.output import json_alone, say_json
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.redaction import KNOWN
+from headrace.units import Duration
 
 if TYPE_CHECKING:
     from headrace.model import Project
@@ -64,6 +65,13 @@ class ProjectOptions:
         project = self.project(may_lack_variables=may_lack_variables)
         return project, chosen(project, [query])[0]
 
+    def say(self, facts: object, show: Callable[[], object]) -> None:
+        """A result: `facts` with `--json`, and what `show` writes without it."""
+        if self.as_json:
+            say_json(facts)
+        else:
+            show()
+
 
 def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int]:
     """`command` with the options that the dataclass `kind` names as one argument, `options`."""
@@ -107,18 +115,10 @@ def ui_token() -> str:
 
 def chosen(project: Project, names: Sequence[str]) -> list[str]:
     """The queries that were named, or all; raises HeadraceError for a name that is not declared."""
-    unknown = [name for name in names if name not in project.queries]
-    if unknown:
-        raise HeadraceError(
-            [
-                Finding(
-                    code="HR091",
-                    what=f"there is no query '{name}' in the project '{project.name}'",
-                    fix=nearest(name, project.queries),
-                )
-                for name in unknown
-            ]
-        )
+    if unknown := [name for name in names if name not in project.queries]:
+        whats = [f"there is no query '{name}' in the project '{project.name}'" for name in unknown]
+        fixes = [nearest(name, project.queries) for name in unknown]
+        raise HeadraceError([Finding(code="HR091", what=what, fix=fix) for what, fix in zip(whats, fixes, strict=True)])
     return list(dict.fromkeys(names)) or list(project.queries)
 
 
@@ -130,6 +130,18 @@ def instant(text: str | None, option: str) -> datetime | None:
         # Python 3.10 does not read the Z.
         found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
     except ValueError:
-        fix = "write it as 2024-05-01T00:00:00Z"
-        raise HeadraceError(code="HR090", what=f"{option}: '{text}' is no time", fix=fix) from None
+        raise misused(f"{option}: '{text}' is no time", "write it as 2024-05-01T00:00:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def length(text: str, option: str) -> Duration:
+    """The length of time that was given."""
+    try:
+        return Duration.parse(text)
+    except ValueError as error:
+        raise misused(f"{option}: {error}", 'write for example "10 minutes"') from error
+
+
+def misused(what: str, fix: str) -> HeadraceError:
+    """What is raised where options are given that mean nothing."""
+    return HeadraceError(code="HR090", what=what, fix=fix)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -18,6 +18,7 @@ from headrace.errors import Finding
 from headrace.redaction import redacted
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -57,22 +58,39 @@ def say_finding(finding: Finding, *, err: bool = True) -> None:
 
 def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> None:
     """What ended the command: on stderr, or with --json as one line on stdout."""
-    if not as_json:
-        for finding in findings:
-            say_finding(finding)
-        return
-    line = {"event": "error", "exit_code": exit_code, "findings": [finding.as_dict() for finding in findings]}
-    say_json(line)
+    if as_json:
+        plain = [finding.as_dict() for finding in findings]
+        return say_json({"event": "error", "exit_code": exit_code, "findings": plain})
+    for finding in findings:
+        say_finding(finding)
+    return None
+
+
+def say_below(lines: Iterable[object]) -> None:
+    """What belongs to the line before, on stdout."""
+    for line in lines:
+        click.echo(f"  {line}")
+
+
+def console_of(**settings: Any) -> Console:
+    """A console that shows text as it is."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, **settings)
 
 
 def say_table(table: Any) -> None:
     """A table on stdout, as wide as the terminal, or as it likes where there is none."""
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False)
+    console = console_of()
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
     console.print(table)
+
+
+def waiting(what: str) -> AbstractContextManager[object]:
+    """Say on a terminal's stderr what the block does while it runs."""
+    console = console_of(stderr=True)
+    return console.status(what) if console.is_terminal else nullcontext()
 
 
 def table_of(
@@ -155,7 +173,7 @@ def drop() -> None:
 
 
 def _stream() -> TextIO:
-    return _own[-1] if _own else sys.stdout
+    return for_child() or sys.stdout
 
 
 def _is_file(stream: TextIO, number: int) -> bool:

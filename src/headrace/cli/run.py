@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import F, ProjectOptions, chosen, reads_project, ui_token
+from headrace.cli.options import ProjectOptions, chosen, length, misused, reads_project, ui_token
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
-from headrace.units import Duration
 
 if TYPE_CHECKING:
+    from headrace.cli.view.lines import RunView
     from headrace.model import Project, Trigger
 
 
-def trigger_options(command: F) -> F:
-    """`--once`, `--available-now` and `--trigger`, which take the place of what the queries declare."""
+def trigger_options(command: Callable[..., int]) -> Callable[..., int]:
+    """`--once`, `--available-now` and `--trigger` as one argument, `wanted`: what takes the place of the declared."""
+
+    @wraps(command)
+    def with_trigger(once: bool, available_now: bool, trigger: str | None, **given: Any) -> int:
+        return command(wanted=_trigger_of(once, available_now, trigger), **given)
+
     once = click.option("--once", is_flag=True, help="Take everything that is there in one batch, then end.")
     now = click.option("--available-now", is_flag=True, help="Take everything that is there in batches, then end.")
     interval = click.option("--trigger", metavar="INTERVAL", help='Make a batch at this interval, as "5 seconds".')
-    return once(now(interval(command)))
+    return once(now(interval(with_trigger)))
 
 
 @click.command()
@@ -41,9 +47,7 @@ def trigger_options(command: F) -> F:
 @reads_project
 def run(
     queries: tuple[str, ...],
-    once: bool,
-    available_now: bool,
-    trigger: str | None,
+    wanted: Trigger | None,
     accept_forward: bool,
     exit_on_failure: bool,
     metrics: int | None,
@@ -58,28 +62,26 @@ def run(
     Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once. The exit code is 75 when what a start
     needs is away, and 78 when none can succeed before the project is changed.
     """
-    wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
-    every = None if verify_every is None else _seconds(verify_every)
+    every = None if verify_every is None else length(verify_every, "--verify-every").seconds
     if every is None and verify_parts is not None:
-        raise _wrong("--verify-parts says how much each look verifies", "give --verify-every with it")
+        raise misused("--verify-parts says how much each look verifies", "give --verify-every with it")
     with ExitStack() as stack:
         stack.enter_context(telling_whether_to_start_again())
         project = options.project()
         if metrics is not None:
-            project = with_metrics(project, metrics)
+            from headrace.model.operations import Metrics
+
+            declared = project.target.operations.metrics or Metrics(port=metrics)
+            project = with_operations(project, metrics=replace(declared, port=metrics))
         if exit_on_failure:
             project = with_operations(project, exit_on_failure=True)
         names = chosen(project, queries)
 
         from headrace.api import run as run_queries
-        from headrace.cli.view import view_for
 
-        triggers = [wanted or project.queries[name].trigger for name in names]
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
-        view = stack.enter_context(
-            view_for(project, names, ends=all(each.ends for each in triggers), as_json=options.as_json)
-        )
+        view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
         result = run_queries(
@@ -99,27 +101,31 @@ def run(
 @click.argument("file", type=click.Path(path_type=Path))
 @trigger_options
 @reads_project
-def apply(file: Path, once: bool, available_now: bool, trigger: str | None, options: ProjectOptions) -> int:
+def apply(file: Path, wanted: Trigger | None, options: ProjectOptions) -> int:
     """Run the queries of a plan, if it still holds; 1 when one fails.
 
     FILE is what `headrace plan --out` has written; what it found to go forward is accepted. The plan holds as
     long as the queries are written as they were, over the same checkpoints, and no other form of one has run meanwhile;
     batches that were added change nothing. The exit codes are those of `run`.
     """
-    wanted = trigger_of(once=once, available_now=available_now, interval=trigger)
     with telling_whether_to_start_again():
         project = options.project()
 
         from headrace.api import apply as apply_plan
-        from headrace.cli.view import view_for
         from headrace.plan.saved import read
 
         names = [name for name in read(file).queries if name in project.queries]
-        triggers = [wanted or project.queries[name].trigger for name in names]
-        with view_for(project, names, ends=all(each.ends for each in triggers), as_json=options.as_json) as view:
+        with _view(project, names, wanted, options) as view:
             result = apply_plan(project, file, trigger=wanted, reporter=view)
     view.summary(result)
     return result.exit_code
+
+
+def _view(project: Project, names: Sequence[str], wanted: Trigger | None, options: ProjectOptions) -> RunView:
+    from headrace.cli.view import view_for
+
+    ends = all((wanted or project.queries[name].trigger).ends for name in names)
+    return view_for(project, names, ends=ends, as_json=options.as_json)
 
 
 @contextmanager
@@ -144,46 +150,24 @@ def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]
     return beside(project, ServedAddress(port=PORT if port is None else port, token=ui_token()))
 
 
-def with_metrics(project: Project, port: int) -> Project:
-    """The project with its metrics on this port, at the address that it declares, or on loopback."""
-    from headrace.model.operations import Metrics
-
-    return with_operations(project, metrics=replace(project.target.operations.metrics or Metrics(port=port), port=port))
-
-
 def with_operations(project: Project, **settings: Any) -> Project:
     """The project with these settings of its operations in place of those that it declares."""
     operations = replace(project.target.operations, **settings)
     return replace(project, target=replace(project.target, operations=operations))
 
 
-def trigger_of(*, once: bool, available_now: bool, interval: str | None) -> Trigger | None:
+def _trigger_of(once: bool, available_now: bool, interval: str | None) -> Trigger | None:
     """The trigger that the options name, or None; raises HeadraceError where they name two, or none that there is."""
     from headrace.declare.decorators import parse_trigger
     from headrace.model import AvailableNow, Once
 
-    given = [name for name, is_there in _flags(once, available_now, interval) if is_there]
+    flags = {"--once": once, "--available-now": available_now, "--trigger": interval is not None}
+    given = [name for name, is_there in flags.items() if is_there]
     if len(given) > 1:
-        raise _wrong(f"{' and '.join(given)} exclude each other", "give one of them")
+        raise misused(f"{' and '.join(given)} exclude each other", "give one of them")
     if interval is not None:
         try:
             return parse_trigger(interval)
         except ValueError as error:
-            raise _wrong(str(error), 'write for example: --trigger "5 seconds"') from error
+            raise misused(str(error), 'write for example: --trigger "5 seconds"') from error
     return Once() if once else AvailableNow() if available_now else None
-
-
-def _seconds(interval: str) -> float:
-    """The seconds of --verify-every; raises HeadraceError for what is no length of time."""
-    try:
-        return Duration.parse(interval).seconds
-    except ValueError as error:
-        raise _wrong(f"--verify-every: {error}", 'write for example: --verify-every "1 hour"') from error
-
-
-def _flags(once: bool, available_now: bool, interval: str | None) -> list[tuple[str, bool]]:
-    return [("--once", once), ("--available-now", available_now), ("--trigger", interval is not None)]
-
-
-def _wrong(what: str, fix: str) -> HeadraceError:
-    return HeadraceError(code="HR090", what=what, fix=fix)

@@ -6,17 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import ProjectOptions, reads_project
-from headrace.cli.output import say_json
+from headrace.cli.options import ProjectOptions, length, misused, reads_project
 from headrace.errors import HeadraceError
-from headrace.units import Duration
-
-if TYPE_CHECKING:
-    from headrace.model import Project
 
 
 @click.command()
@@ -45,51 +39,44 @@ def service(
     It goes to stdout or to FILE, which systemd's own check judges where there is one. --monitoring writes alert rules
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
-    from headrace.observe.service import STOP_TIMEOUT, WATCHDOG, systemd_version, unit, write_monitoring
+    from headrace.observe.service import (
+        PORT,
+        STOP_TIMEOUT,
+        WATCHDOG,
+        systemd_version,
+        unit,
+        unit_name,
+        write_monitoring,
+    )
 
     project = options.project()
-    length = _length("--stop-timeout", stop_timeout, STOP_TIMEOUT)
-    watched = _length("--watchdog", watchdog, WATCHDOG)
+    stopped = STOP_TIMEOUT if stop_timeout is None else length(stop_timeout, "--stop-timeout")
+    watched = WATCHDOG if watchdog is None else length(watchdog, "--watchdog")
     if not re.fullmatch(r"\d+[KMGT]?|\d+(\.\d+)?%", memory):
-        what = f"--memory: '{memory}' is no size"
-        raise HeadraceError(code="HR090", what=what, fix="write for example 16G or 80%")
+        raise misused(f"--memory: '{memory}' is no size", "write for example 16G or 80%")
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
-            told = f"written: {', '.join(map(str, written))}{_without_metrics(project)}"
-            _say(told, {"files": written}, as_json=options.as_json)
+            told = f"written: {', '.join(map(str, written))}"
+            if project.target.operations.metrics is None:
+                told += f"\nthe service serves no metrics until headrace.yml has them: metrics: {{port: {PORT}}}"
+            options.say({"files": written}, lambda: click.echo(told))
             return 0
-        text = unit(project, user=user, stop_timeout=length, watchdog=watched, memory=memory, systemd=systemd_version())
+        text = unit(
+            project, user=user, stop_timeout=stopped, watchdog=watched, memory=memory, systemd=systemd_version()
+        )
         if out is None:
-            _say(text.rstrip("\n"), {"unit": text}, as_json=options.as_json)
+            options.say({"unit": text}, lambda: click.echo(text, nl=False))
             return 0
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
         raise HeadraceError(code="HR877", what=what, fix="write elsewhere, and move it by sudo") from error
-    _say(_next_steps(out, project), {"unit": text, "file": out}, as_json=options.as_json)
+    options.say({"unit": text, "file": out}, lambda: click.echo(_next_steps(out, unit_name(project))))
     return _verified(out)
 
 
-def _length(option: str, given: str | None, usual: Duration) -> Duration:
-    try:
-        return usual if given is None else Duration.parse(given)
-    except ValueError as error:
-        raise HeadraceError(code="HR090", what=f"{option}: {error}", fix='write for example "10 minutes"') from error
-
-
-def _without_metrics(project: Project) -> str:
-    from headrace.observe.service import PORT
-
-    if project.target.operations.metrics is not None:
-        return ""
-    return f"\nthe service serves no metrics until headrace.yml has them: metrics: {{port: {PORT}}}"
-
-
-def _next_steps(file: Path, project: Project) -> str:
-    from headrace.observe.service import unit_name
-
-    name = unit_name(project)
+def _next_steps(file: Path, name: str) -> str:
     return (
         f"{file} is written; install and start it:\n"
         f"  sudo install -m 644 {file} /etc/systemd/system/{name}.service\n"
@@ -101,17 +88,9 @@ def _verified(file: Path) -> int:
     """What systemd says of it; it wants the suffix of a unit."""
     if file.suffix != ".service" or shutil.which("systemd-analyze") is None:
         return 0
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(file.resolve())], capture_output=True, text=True, check=False
-    )
+    command = ["systemd-analyze", "verify", str(file.resolve())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = [line for line in done.stderr.splitlines() if file.name in line]
     for line in said:
         click.echo(line, err=True)
     return 1 if said else 0
-
-
-def _say(text: str, facts: dict[str, object], *, as_json: bool) -> None:
-    if as_json:
-        say_json(facts)
-    else:
-        click.echo(text)

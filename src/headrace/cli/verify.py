@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.change import ChangeOptions, begins, carried_out, say_done
 from headrace.cli.options import chosen
-from headrace.cli.output import counted, pairs, say_json, say_table, table_of
+from headrace.cli.output import counted, pairs, say_below, say_table, table_of, waiting
 from headrace.cli.view.formatting import duration, number
 
 if TYPE_CHECKING:
@@ -72,10 +73,7 @@ def verify(
     worst = 0
     for verdict in _judged(project, names, given, since, None if part is None else _part(part)):
         worst = max(worst, verdict.exit_code)
-        if options.as_json:
-            say_json(verdict.as_dict())
-        else:
-            _say(verdict)
+        options.say(verdict.as_dict(), partial(_say, verdict))
     return worst
 
 
@@ -111,15 +109,11 @@ def _judged(
     part: tuple[int, int] | None,
 ) -> Iterator[Verdict]:
     """Each verdict as soon as it is found."""
-    from rich.console import Console
-
     from headrace.api import verify_each
 
-    console = Console(stderr=True, markup=False, highlight=False)
     with closing(verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
         for name in names:
-            waiting = console.status(f"{name}: running the batch query") if console.is_terminal else nullcontext()
-            with waiting:
+            with waiting(f"{name}: running the batch query"):
                 verdict = next(verdicts)
             yield verdict
 
@@ -127,8 +121,7 @@ def _judged(
 def _say(verdict: Verdict) -> None:
     click.echo(sentence(verdict))
     click.echo(f"  {figures(verdict)}")
-    for finding in verdict.findings:
-        click.echo(f"  {finding}")
+    say_below(verdict.findings)
     if verdict.differences:
         say_table(difference_table(verdict))
 
