@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,17 +40,7 @@ def cluster() -> None:
 @click.option("--web-port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of its page.")
 @home_option
 @json_option
-def start(
-    workers: int,
-    cores: int,
-    memory: str,
-    masters: int,
-    host: str,
-    port: int,
-    web_port: int,
-    home: Path | None,
-    as_json: bool,
-) -> int:
+def start(home: Path | None, as_json: bool, **asked: Any) -> int:
     """Start a cluster, or what has died of the one that there is.
 
     With more than one master, a ZooKeeper chooses which one leads; a single one that was killed continues with what it
@@ -58,16 +49,7 @@ def start(
     from headrace.cluster.control import start as start_cluster
 
     place = _home(home)
-    made = start_cluster(
-        place,
-        workers=workers,
-        cores=cores,
-        memory=memory,
-        masters=masters,
-        host=host,
-        port=port,
-        web_port=web_port,
-    )
+    made = start_cluster(place, **asked)
     return _show(place, as_json=as_json, more=f"in headrace.yml:  targets: {{cluster: {{master: '{made.url}'}}}}")
 
 
@@ -128,12 +110,12 @@ def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: Proje
 
     project = options.project()
     made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)
-    if options.as_json:
-        say_json({"file": made.file, "packages": dict(made.packages), "python": made.python, "machine": made.machine})
-        return 0
-    click.echo(f"{made.file}: {len(made.packages)} packages for Python {made.python} on {made.machine}, ", nl=False)
-    click.echo(f"{made.bytes / (1 << 20):,.0f} MB")
-    click.echo(f"in headrace.yml, at the target:  worker_packages: {made.file}")
+    told = (
+        f"{made.file}: {len(made.packages)} packages for Python {made.python} on {made.machine}, "
+        f"{made.bytes / (1 << 20):,.0f} MB\nin headrace.yml, at the target:  worker_packages: {made.file}"
+    )
+    facts = {"file": made.file, "packages": dict(made.packages), "python": made.python, "machine": made.machine}
+    options.say(facts, lambda: click.echo(told))
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import counted, say_finding, say_json
+from headrace.cli.output import counted, say_below, say_finding
 from headrace.cli.view.formatting import NOTHING, instant, lag_left, number, size_of
 
 if TYPE_CHECKING:
@@ -42,21 +42,19 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     from headrace import inspect as look
 
     found = [look.checkpoint(project, name) for name in names]
-    if options.as_json:
-        say_json({"queries": [each.as_dict() for each in found]})
-        return 0 if all(each.usable for each in found) else 1
-    for each in found:
-        if each.planned is None:
-            stands = "no batch yet"
-        else:
+
+    def show() -> None:
+        for each in found:
             done = "none" if each.committed is None else each.committed
             stands = f"planned up to batch {each.planned}, committed up to {done}"
-        click.echo(f"{each.query}: {stands}; {'usable' if each.usable else 'cannot be started from'}")
-        for finding in each.findings:
-            say_finding(finding, err=False)
-        if queries and each.facts is not None:
-            for line in facts(each.facts):
-                click.echo(f"  {line}")
+            stands = "no batch yet" if each.planned is None else stands
+            click.echo(f"{each.query}: {stands}; {'usable' if each.usable else 'cannot be started from'}")
+            for finding in each.findings:
+                say_finding(finding, err=False)
+            if queries and each.facts is not None:
+                say_below(facts(each.facts))
+
+    options.say({"queries": [each.as_dict() for each in found]}, show)
     return 0 if all(each.usable for each in found) else 1
 
 
@@ -137,20 +135,14 @@ def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
     from headrace.api import repartition as repartition_query
 
     done = repartition_query(project, name, partitions)
-    if options.as_json:
-        say_json(done.as_dict())
-    elif done.batch is None:
-        click.echo(f"{name}: the state has {counted(done.after, 'partition')} already")
-    else:
-        click.echo(f"{name}: the state is in {counted(done.after, 'partition')} instead of {done.before}")
+    parts = counted(done.after, "partition")
+    told = f"has {parts} already" if done.batch is None else f"is in {parts} instead of {done.before}"
+    options.say(done.as_dict(), lambda: click.echo(f"{name}: the state {told}"))
     return 0
 
 
 def _say(found: Any, lines: Callable[[Any], Iterator[str]], options: ProjectOptions) -> int:
-    if options.as_json:
-        say_json(found.as_dict())
-    else:
-        click.echo("\n".join(lines(found)))
+    options.say(found.as_dict(), lambda: click.echo("\n".join(lines(found))))
     return 0
 
 

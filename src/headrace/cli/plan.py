@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import say_json
+from headrace.cli.output import say_below, say_json
 
 if TYPE_CHECKING:
     from headrace.errors import Finding
@@ -60,7 +60,6 @@ def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
         click.echo(f"      was: {difference.before}")
         click.echo(f"      is:  {difference.now}")
         click.echo(f"      {difference.why}")
-    for note in judgement.notes:
-        click.echo(f"  {note}")
+    say_below(judgement.notes)
     for fix in dict.fromkeys(each.fix for each in refused if each not in judgement.notes):
         click.echo(f"  {click.style('fix:', bold=True)} {fix}")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from headrace.cli.options import ProjectOptions, reads_project
-from headrace.cli.output import say_json, say_table
+from headrace.cli.output import console_of, say_json, say_table
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from headrace.change.shadow import RebuildStatus
+    from headrace.cli.view.fitting import Fitting
     from headrace.model import Project
     from headrace.observe.history import QueryStatus
 
@@ -39,17 +42,17 @@ def status(watch: float | None, follow: bool, storage_only: bool, options: Proje
 
     project = options.project(may_lack_variables=True)
     if storage_only:
-        return _show_stored(project, as_json=options.as_json)
+        return _show_stored(project, options)
     look = SourceLags(project).statuses
     if follow:
-        with contextlib.suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt):
             _follow(project, look, as_json=options.as_json)
     if watch is None:
         found = look()
-        _show(project, found, as_json=options.as_json)
+        _show(project, found, options)
         return 1 if any(each.in_trouble for each in found) else 0
-    with contextlib.suppress(KeyboardInterrupt):
-        _watch(project, look, watch, as_json=options.as_json)
+    with suppress(KeyboardInterrupt):
+        _watch(project, look, watch, options)
     return 0
 
 
@@ -61,61 +64,63 @@ def _follow(project: Project, look: Callable[[], list[QueryStatus]], *, as_json:
         for event in running(project).follow():
             say_json(event)
         return
-    from rich.console import Console
-    from rich.live import Live
-
-    from headrace.cli.view.tables import status_table
-
-    console = Console(markup=False, highlight=False)
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    with _live(transient=True) as live:
         shown_at = 0.0
         for event in running(project).follow():
             if event["event"] == "note":
                 live.console.print(f"{event['finding']['code']}: {event['finding']['what']}")
             elif time.monotonic() - shown_at >= REDRAWN_SECONDS or event["event"] != "batch":
                 shown_at = time.monotonic()
-                live.update(status_table(project.queries, look()), refresh=True)
+                live.update(_table(project, look()), refresh=True)
 
 
-def _show_stored(project: Project, *, as_json: bool) -> int:
+def _live(*, transient: bool = False) -> Live:
+    from rich.live import Live
+
+    return Live(console=console_of(), auto_refresh=False, transient=transient)
+
+
+def _table(project: Project, found: Sequence[QueryStatus]) -> Fitting:
+    from headrace.cli.view.tables import status_table
+
+    return status_table(project.queries, found)
+
+
+def _show_stored(project: Project, options: ProjectOptions) -> int:
     from headrace.api import stored_status
     from headrace.cli.view.tables import stored_table
 
     found = stored_status(project)
-    if as_json:
-        say_json({"queries": [each.as_dict() for each in found]})
-    else:
-        say_table(stored_table(found))
     faults = [each.fault for each in found if each.fault is not None]
-    for fault in () if as_json else faults:
-        click.echo(str(fault))
+
+    def show() -> None:
+        say_table(stored_table(found))
+        for fault in faults:
+            click.echo(str(fault))
+
+    options.say({"queries": [each.as_dict() for each in found]}, show)
     return 1 if faults else 0
 
 
-def _watch(project: Project, look: Callable[[], list[QueryStatus]], seconds: float, *, as_json: bool) -> None:
-    if as_json:
+def _watch(
+    project: Project, look: Callable[[], list[QueryStatus]], seconds: float, options: ProjectOptions
+) -> NoReturn:
+    with nullcontext() if options.as_json else _live() as live:
         while True:
-            _show(project, look(), as_json=True)
-            time.sleep(seconds)
-    from rich.console import Console
-    from rich.live import Live
-
-    from headrace.cli.view.tables import status_table
-
-    with Live(console=Console(markup=False, highlight=False), auto_refresh=False) as live:
-        while True:
-            live.update(status_table(project.queries, look()), refresh=True)
+            if live is None:
+                _show(project, look(), options)
+            else:
+                live.update(_table(project, look()), refresh=True)
             time.sleep(seconds)
 
 
-def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> None:
-    if as_json:
-        told = {"queries": [each.as_dict() for each in found], "never_started": _never(project, found)}
-        say_json({**told, "rebuilds": [each.as_dict() for each in _rebuilds(project)]})
-        return
-    from headrace.cli.view.tables import status_table
-
-    say_table(status_table(project.queries, found))
+def _show(project: Project, found: Sequence[QueryStatus], options: ProjectOptions) -> None:
+    if options.as_json:
+        seen = {each.query for each in found}
+        never = [name for name in project.queries if name not in seen]
+        told = {"queries": [each.as_dict() for each in found], "never_started": never}
+        return say_json({**told, "rebuilds": [each.as_dict() for each in _rebuilds(project)]})
+    say_table(_table(project, found))
     for each in found:
         if each.counters:
             values = (
@@ -129,6 +134,7 @@ def _show(project: Project, found: Sequence[QueryStatus], *, as_json: bool) -> N
             click.echo(f"{each.query}: paused since {each.now.since:%Y-%m-%d %H:%M:%S} UTC by {each.now.by}")
     for rebuild in _rebuilds(project):
         click.echo(f"{rebuild.query}: {rebuild.sentence}")
+    return None
 
 
 def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
@@ -136,12 +142,7 @@ def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
     from headrace.change.shadow import rebuild_status
 
     for name in project.queries:
-        with contextlib.suppress(HeadraceError):
+        with suppress(HeadraceError):
             found = rebuild_status(project, name)
             if found is not None and found.phase != "swapped":
                 yield found
-
-
-def _never(project: Project, found: Sequence[QueryStatus]) -> list[str]:
-    seen = {each.query for each in found}
-    return [name for name in project.queries if name not in seen]

@@ -54,7 +54,7 @@ def test(options: ProjectOptions, *, watch: bool, record: str | None, batches: i
 
         project, query = options.with_query(record)
         file = record_case(project, query, batches=batches, mask=[name for name in mask.split(",") if name])
-        click.echo(f"recorded: {file}") if not options.as_json else say_json({"file": str(file)})
+        options.say({"file": str(file)}, lambda: click.echo(f"recorded: {file}"))
         return 0
     # Where Hypothesis keeps what it learns, which would be below the working directory.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(tempfile.gettempdir()) / "headrace-hypothesis"))

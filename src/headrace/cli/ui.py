@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from headrace.cli.options import ProjectOptions, reads_project, ui_token
-from headrace.cli.output import say_json
 
 
 @click.command()
@@ -34,10 +33,8 @@ def ui(
     place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
     def ready(url: str) -> None:
-        if options.as_json:
-            say_json({"event": "serving", "url": url})
-        else:
-            click.echo(f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)")
+        told = f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)"
+        options.say({"event": "serving", "url": url}, lambda: click.echo(told))
 
     serve(project, place, ready)
     return 0
