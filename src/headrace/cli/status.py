@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -51,8 +51,13 @@ def status(watch: float | None, follow: bool, storage_only: bool, options: Proje
         found = look()
         _show(project, found, options)
         return 1 if any(each.in_trouble for each in found) else 0
-    with suppress(KeyboardInterrupt):
-        _watch(project, look, watch, options)
+    with suppress(KeyboardInterrupt), nullcontext() if options.as_json else _live() as live:
+        while True:
+            if live is None:
+                _show(project, look(), options)
+            else:
+                live.update(_table(project, look()), refresh=True)
+            time.sleep(watch)
     return 0
 
 
@@ -100,18 +105,6 @@ def _show_stored(project: Project, options: ProjectOptions) -> int:
 
     options.say({"queries": [each.as_dict() for each in found]}, show)
     return 1 if faults else 0
-
-
-def _watch(
-    project: Project, look: Callable[[], list[QueryStatus]], seconds: float, options: ProjectOptions
-) -> NoReturn:
-    with nullcontext() if options.as_json else _live() as live:
-        while True:
-            if live is None:
-                _show(project, look(), options)
-            else:
-                live.update(_table(project, look()), refresh=True)
-            time.sleep(seconds)
 
 
 def _show(project: Project, found: Sequence[QueryStatus], options: ProjectOptions) -> None:

@@ -102,7 +102,12 @@ def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
     """Write the project, or continue with the one that an earlier demo left."""
     settings = directory / SETTINGS
     if settings.is_file():
-        kept = pace or _kept_pace(settings)
+        try:
+            kept = pace or Pace(**json.loads(settings.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            what = f"the settings of the demo in '{settings}' cannot be read: {reason(error)}"
+            fix = "give the demo another directory, or correct the file"
+            raise HeadraceError(code="HR115", what=what, fix=fix) from error
         audience.says(
             f"'{directory}' is the project of an earlier demo: nothing in it is deleted or replaced,"
             " more events land and the query resumes where it stopped"
@@ -114,17 +119,6 @@ def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
     settings.write_text(json.dumps(asdict(chosen), indent=2) + "\n", encoding="utf-8")
     audience.says(f"a project was written to '{directory}': the query is in pipeline.py, the settings in headrace.yml")
     return chosen
-
-
-def _kept_pace(settings: Path) -> Pace:
-    try:
-        return Pace(**json.loads(settings.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        raise HeadraceError(
-            code="HR115",
-            what=f"the settings of the demo in '{settings}' cannot be read: {reason(error)}",
-            fix="give the demo another directory, or correct the file",
-        ) from error
 
 
 class _Show:
@@ -154,12 +148,12 @@ class _Show:
             driver = self._start()
             middle = time.monotonic() + pace.seconds / 2
             self._watch(driver, until=lambda: time.monotonic() >= middle and self._has_taken_some(generator))
-            time.sleep(_until_next_batch(self.tally.last))
+            # The driver is likely to be inside its next batch then, which begins a second after the last.
+            last = self.tally.last
+            time.sleep(max(0.0, 1.0 - (last.duration_ms if last else 0) / 1000) + 0.1)
             self._see()
             driver.kill()
-            self._see()
-            self.tally.state = "killed"
-            self.audience.shows(self.tally)
+            self._see("killed")
             batch = self.tally.last.batch if self.tally.last else 0
             self.audience.says(f"driver killed with SIGKILL at batch {batch}; starting it again")
             before = self.tally.batches
@@ -167,20 +161,14 @@ class _Show:
             self._watch(driver, until=lambda: generator.exit_code is not None and self._goes_on(before))
             self.tally.state = "stopping"
             driver.stop(within=30)
-            self._see()
-            self.tally.state = "stopped"
-            self.audience.shows(self.tally)
+            self._see("stopped")
             self.audience.says("no more events land; the driver was asked to stop and finished its batch")
         finally:
-            self._end_all()
-
-    def _end_all(self) -> None:
-        try:
-            for child in self.children:
-                child.stop(within=10)
-        finally:
-            for child in self.children:
-                child.kill()
+            with contextlib.ExitStack() as stack:
+                for child in self.children:
+                    stack.callback(child.kill)
+                for child in self.children:
+                    child.stop(within=10)
 
     def _has_taken_some(self, generator: Child) -> bool:
         """Whether there is something that a kill could spoil."""
@@ -200,12 +188,16 @@ class _Show:
         self.tally.state, self.tally.starts, self.tally.started_at = "starting", self.tally.starts + 1, None
         return self._child(self.command, "driver.log")
 
-    def _see(self) -> None:
+    def _see(self, state: str = "") -> None:
+        """Take in what the children have said, and show it as of `state` where one is named."""
         for child in self.children:
             for line in child.said():
                 self.tally.take(line)
                 if line.get("event") == "error":
                     raise HeadraceError([Finding.from_dict(plain) for plain in line["findings"]])
+        if state:
+            self.tally.state = state
+            self.audience.shows(self.tally)
 
     def _watch(self, driver: Child, *, until: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.pace.patience
@@ -218,20 +210,15 @@ class _Show:
             time.sleep(0.1)
 
 
-def _until_next_batch(last: BatchRecord | None) -> float:
-    """Seconds until the driver is likely to be inside its next batch, which begins a second after the last."""
-    return max(0.0, 1.0 - (last.duration_ms if last else 0) / 1000) + 0.1
-
-
 def _lost(driver: Child, patience: float) -> Finding:
     code = driver.exit_code
     happened = f"ended with exit code {code}" if code is not None else f"made no progress within {patience:.0f} seconds"
     return Finding(code="HR095", what=f"the driver of the demo {happened}", fix=f"read why in '{driver.log}'")
 
 
-def _first_rows(database: Path, most: int = 8) -> tuple[list[str], list[tuple[Any, ...]]]:
+def _first_rows(database: Path) -> tuple[list[str], list[tuple[Any, ...]]]:
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-        found = connection.execute(f'SELECT * FROM "{QUERY}" ORDER BY hour, action LIMIT ?', (most,))
+        found = connection.execute(f'SELECT * FROM "{QUERY}" ORDER BY hour, action LIMIT 8')
         return [column[0] for column in found.description], found.fetchall()
 
 
@@ -262,11 +249,7 @@ class Child:
 
     def said(self) -> list[Line]:
         """The lines that have come since the last call."""
-        lines: list[Line] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                lines.append(self.lines.get_nowait())
-        return lines
+        return [self.lines.get_nowait() for _ in range(self.lines.qsize())]
 
     @property
     def exit_code(self) -> int | None:
@@ -308,10 +291,10 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def run_visibly(arguments: Sequence[str], *, patience: float = 20) -> int:
+def run_visibly(arguments: Sequence[str]) -> int:
     """Run `python -m ...` on our own stdout and stderr and give its exit code.
 
-    When we are interrupted it is asked to end, as by SIGTERM, and killed when `patience` seconds are over.
+    When we are interrupted it is asked to end, as by SIGTERM, and killed when 20 seconds are over.
     """
     started: list[subprocess.Popen[bytes]] = []
     command = [sys.executable, "-m", *arguments]
@@ -323,7 +306,7 @@ def run_visibly(arguments: Sequence[str], *, patience: float = 20) -> int:
         for process in started:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=patience)
+                process.wait(timeout=20)
         raise
     finally:
         for process in started:
