@@ -1,4 +1,4 @@
-"""The command `headrace`: one file a command; each parses, calls one public function, renders, and returns a code."""
+"""The command `headrace`: a file for the commands of a subject; each parses, calls a public function, and renders."""
 
 from headrace.cli.entry import main
 

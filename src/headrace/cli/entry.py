@@ -1,11 +1,19 @@
-"""Where the command `headrace` begins and ends: the group of commands, and every error turned into a sentence."""
+"""Where the command `headrace` begins and ends: the group of commands, and every error turned into a sentence.
+
+Of an error that was not foreseen a crash log is written, so that it can be reported.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +24,18 @@ from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
 from headrace.cli.control import pause, restart, resume, stop
-from headrace.cli.init import demo, init
+from headrace.cli.init import demo, init, schema
 from headrace.cli.inspect import inspect, state
 from headrace.cli.jars import jars
-from headrace.cli.late import late
 from headrace.cli.output import say_error
-from headrace.cli.plan import plan
-from headrace.cli.run import apply, run
-from headrace.cli.schema import schema
-from headrace.cli.service import service
+from headrace.cli.run import apply, plan, run
+from headrace.cli.service import service, ui
 from headrace.cli.status import status
 from headrace.cli.submit import submit
 from headrace.cli.test import test
-from headrace.cli.ui import ui
-from headrace.cli.verify import verify
+from headrace.cli.verify import late, verify
 from headrace.errors import Finding, HeadraceError, nearest
-from headrace.redaction import output_redacted
+from headrace.redaction import output_redacted, redacted
 from headrace.storage.private import FULL, unwritable
 
 # How messages name the kinds of numbers that click has.
@@ -41,6 +45,9 @@ _NUMBERS = {
     "float": "a number",
     "float range": "a number",
 }
+
+# Whose versions a crash log names.
+PACKAGES = ("headrace", "pyspark", "pyarrow", "pandas", "click", "rich")
 
 COMMANDS: tuple[click.Command, ...] = (
     init,
@@ -137,11 +144,52 @@ def _run(given: list[str], *, as_json: bool) -> int:
             full = unwritable(str(error.filename or "a file"), error)
             say_error(full.findings, exit_code=full.exit_code, as_json=as_json)
             return full.exit_code
-        from headrace.cli.crash import unforeseen
-
         say_error([unforeseen(error, given, near=Path.cwd())], exit_code=2, as_json=as_json)
         return 2
     return code if isinstance(code, int) else 0
+
+
+def unforeseen(error: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
+    """Write the crash log below `near`, or in the temporary directory, and say where it is."""
+    text = redacted("\n".join(_lines(error, arguments)))
+    name = f"headrace-crash-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%fZ}.log"
+    path = _written(near, name, text)
+    kept = f"the crash log is '{path}'" if path else "no crash log could be written"
+    return Finding(
+        code="HR999",
+        what=f"an error that Headrace did not foresee, {type(error).__name__}; {kept}",
+        fix="report it to Headrace's maintainers with that file, which holds no data and no settings; then try again",
+    )
+
+
+def _lines(error: BaseException, arguments: Sequence[str]) -> list[str]:
+    return [
+        f"command: headrace {' '.join(arguments)}",
+        f"python: {sys.version.split()[0]} on {platform.platform()}",
+        *(f"{package}: {_version(package)}" for package in PACKAGES),
+        "",
+        "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _written(near: Path, name: str, text: str) -> Path | None:
+    for directory in (near / ".headrace", Path(tempfile.gettempdir())):
+        path = directory / name
+        try:
+            if directory.is_dir():
+                path.touch(mode=0o600)
+                path.write_text(text, encoding="utf-8")
+                return path
+        except OSError:
+            continue
+    return None
 
 
 def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:

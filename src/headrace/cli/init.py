@@ -1,7 +1,8 @@
-"""`headrace init NAME` and `headrace demo DIR`: write a project that runs, and see one at work."""
+"""`headrace init NAME`, `demo DIR` and `schema`: a project that runs, one at work, and what an editor checks it by."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import signal
@@ -74,6 +75,19 @@ def demo(directory: Path, seconds: float | None, target: str | None, as_json: bo
         signal.signal(signal.SIGTERM, before)
     show.ends(code, commands(directory, "status", "check", "run          # runs until Ctrl-C", "verify"))
     return code
+
+
+@click.command()
+@json_option
+def schema(as_json: bool) -> int:
+    """Print the JSON Schema of headrace.yml.
+
+    An editor completes and checks the file by it. It holds the options of every connector that is installed.
+    """
+    from headrace.load.schema import schema as made
+
+    click.echo(json.dumps(made(), indent=None if as_json else 2))
+    return 0
 
 
 def _interrupt(*_: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -15,7 +14,6 @@ import click
 
 from headrace.cli.output import json_alone, say_json
 from headrace.errors import Finding, HeadraceError, nearest
-from headrace.redaction import KNOWN
 from headrace.units import Duration
 
 if TYPE_CHECKING:
@@ -101,16 +99,6 @@ def with_project(command: F) -> F:
         help="The project's directory [default: the current one].",
     )
     return directory(target_option(command))
-
-
-def ui_token() -> str:
-    """The dashboard's token, if one is set; from here on it is never shown."""
-    from headrace.ui.server import TOKEN_VARIABLE
-
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    if token:
-        KNOWN.remember(token)
-    return token
 
 
 def chosen(project: Project, names: Sequence[str]) -> list[str]:

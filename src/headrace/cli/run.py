@@ -1,9 +1,9 @@
-"""`headrace run` and `headrace apply`: run queries until they end, fail, or are asked to stop."""
+"""`headrace plan`, `run` and `apply`: compare queries with what ran, and run them until they end or are stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import ProjectOptions, chosen, length, misused, reads_project, ui_token
+from headrace.cli.options import ProjectOptions, chosen, length, misused, reads_project
+from headrace.cli.output import say_below, say_json
+from headrace.cli.service import dashboard
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
 
 if TYPE_CHECKING:
     from headrace.cli.view.lines import RunView
     from headrace.model import Project, Trigger
+    from headrace.plan.verdict import Judgement
+
+
+CHANGED = 2
+SIGNS = {"same": "=", "safe": "~", "forward": ">", "rebuild": "!", "forbidden": "x"}
 
 
 def trigger_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -128,6 +135,52 @@ def _view(project: Project, names: Sequence[str], wanted: Trigger | None, option
     return view_for(project, names, ends=ends, as_json=options.as_json)
 
 
+@click.command()
+@click.argument("queries", nargs=-1, metavar="[QUERY]...")
+@click.option("--detailed-exitcode", is_flag=True, help="2 where something has changed, 0 where nothing has.")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Keep the plan for `headrace apply`.")
+@click.option("--no-connect", is_flag=True, help="Ask no source and no sink whether it would take up the query.")
+@reads_project
+def plan(
+    queries: tuple[str, ...], detailed_exitcode: bool, no_connect: bool, out: Path | None, options: ProjectOptions
+) -> int:
+    """Compare queries with what ran; 1 when one would not start.
+
+    Nothing is started: each difference is shown with what would come of it.
+    """
+    project = options.project()
+    names = chosen(project, queries)
+
+    from headrace.api import plan as planned
+    from headrace.plan.verdict import refusals
+
+    judgements = planned(project, names, connect=not no_connect, save=out)
+    refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
+    if options.as_json:
+        say_json({"queries": [judgement.as_dict() for judgement in judgements]})
+    else:
+        for judgement in judgements:
+            say(judgement, refused[judgement.query])
+    if detailed_exitcode and not any(refused.values()) and any(each.differences for each in judgements):
+        return CHANGED
+    return 1 if any(refused.values()) else 0
+
+
+def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
+    """A judgement on stdout, with what to do where it refuses a start."""
+    since = f" from batch {judgement.from_batch} on" if judgement.differences else ""
+    click.echo(f"{SIGNS[judgement.verdict]} {judgement.query}: {judgement.verdict}{since}")
+    for difference in judgement.differences:
+        place = f" ({difference.where})" if difference.where.file else ""
+        click.echo(f"  {SIGNS[difference.verdict]} {difference.part}{place}")
+        click.echo(f"      was: {difference.before}")
+        click.echo(f"      is:  {difference.now}")
+        click.echo(f"      {difference.why}")
+    say_below(judgement.notes)
+    for fix in dict.fromkeys(each.fix for each in refused if each not in judgement.notes):
+        click.echo(f"  {click.style('fix:', bold=True)} {fix}")
+
+
 @contextmanager
 def telling_whether_to_start_again() -> Iterator[None]:
     """Give exit codes of their own to a start that passes by itself later, and to one that no change but the project's
@@ -141,13 +194,6 @@ def telling_whether_to_start_again() -> Iterator[None]:
         elif error.exit_code == 1 and any(finding.refuses for finding in error.findings):
             error.exit_code = EXIT_REFUSED
         raise
-
-
-def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
-    """The dashboard beside a run, for this machine alone; gives its link."""
-    from headrace.ui.server import PORT, ServedAddress, beside
-
-    return beside(project, ServedAddress(port=PORT if port is None else port, token=ui_token()))
 
 
 def with_operations(project: Project, **settings: Any) -> Project:

@@ -1,16 +1,23 @@
-"""`headrace service`: the systemd unit of the project, and what Prometheus and Grafana need to watch it."""
+"""`headrace service` and `headrace ui`: the systemd unit of a project, what Prometheus needs, and the dashboard."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.options import ProjectOptions, length, misused, reads_project
 from headrace.errors import HeadraceError
+from headrace.redaction import KNOWN
+
+if TYPE_CHECKING:
+    from headrace.model import Project
 
 
 @click.command()
@@ -74,6 +81,54 @@ def service(
         raise HeadraceError(code="HR877", what=what, fix="write elsewhere, and move it by sudo") from error
     options.say({"unit": text, "file": out}, lambda: click.echo(_next_steps(out, unit_name(project))))
     return _verified(out)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8470, show_default=True, help="0 takes a free one.")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Where to serve; see below.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="A name by which a proxy asks. Repeatable.")
+@click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="For TLS, in PEM.")
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The certificate's key.")
+@reads_project
+def ui(
+    port: int, address: str, names: tuple[str, ...], certificate: Path | None, key: Path | None, options: ProjectOptions
+) -> int:
+    """Show the project in the browser: state, rates, faults.
+
+    The pages read the history, and need neither Spark nor a running application. They are
+    served to this machine alone, to whoever has the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
+    and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
+    Ctrl-C ends.
+    """
+    from headrace.ui.server import ServedAddress, serve
+
+    token = _token()
+    project = options.project()
+    place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
+
+    def ready(url: str) -> None:
+        told = f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)"
+        options.say({"event": "serving", "url": url}, lambda: click.echo(told))
+
+    serve(project, place, ready)
+    return 0
+
+
+def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
+    """The dashboard beside a run, for this machine alone; gives its link."""
+    from headrace.ui.server import PORT, ServedAddress, beside
+
+    return beside(project, ServedAddress(port=PORT if port is None else port, token=_token()))
+
+
+def _token() -> str:
+    """The dashboard's token, if one is set; from here on it is never shown."""
+    from headrace.ui.server import TOKEN_VARIABLE
+
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if token:
+        KNOWN.remember(token)
+    return token
 
 
 def _next_steps(file: Path, name: str) -> str:

@@ -16,7 +16,7 @@ from headrace.change import rebuild, shadow
 from headrace.change.comparison import RebuildReport
 from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
-from headrace.cli.plan import say as say_judgement
+from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
 from headrace.plan.verdict import refusals
 from headrace.queries.changes import RebuildRecord
