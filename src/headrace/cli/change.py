@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.options import ProjectOptions, as_object, instant, json_option, reads_project, with_project
-from headrace.cli.output import counted, json_text, say_json
+from headrace.cli.output import counted, json_text, say_below
 
 if TYPE_CHECKING:
     from headrace.change.adopt import Adoption, AdoptionPlan, PlannedIs
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.change.shadow import RebuildStatus
     from headrace.contract import Held
     from headrace.model import Project
-    from headrace.queries.changes import ChangeStatus, Choice
+    from headrace.queries.changes import Choice
 
 SAMPLES = 5
 _BACK = "\n  take it back: headrace change undo {query}; delete the former: headrace change discard {query}"
@@ -91,31 +92,27 @@ def carried_out(
     asks = not options.dry_run and options.asks(" or --dry-run")
     if options.dry_run or asks:
         plan = change.plan
-        if options.as_json:
-            say_json(plan.as_dict())
-        else:
-            show(plan)
+        options.say(plan.as_dict(), partial(show, plan))
         if options.dry_run or not click.confirm(f"{change.name.capitalize()} {change.query.name}?", err=True):
             return 0 if options.dry_run else 1
     done = change.apply()
     if not options.as_json and not asks:
         show(done.plan)
-    return say_done(change, done, as_json=options.as_json) if say is None else say(done)
+    return say_done(change, done, options) if say is None else say(done)
 
 
-def say_done(change: AnyChange, done: Any, *, as_json: bool) -> int:
-    if as_json:
-        say_json(done.as_dict())
-        return 0
-    batch = getattr(done, "batch", None)
-    facts = {"generation": getattr(done, "generation", None), "batch": "none" if batch is None else batch}
-    click.echo(_DONE[change.name][done.done].format(query=change.query.name, **facts))
+def say_done(change: AnyChange, done: Any, options: ProjectOptions) -> int:
+    def show() -> None:
+        batch = getattr(done, "batch", None)
+        facts = {"generation": getattr(done, "generation", None), "batch": "none" if batch is None else batch}
+        click.echo(_DONE[change.name][done.done].format(query=change.query.name, **facts))
+
+    options.say(done.as_dict(), show)
     return 0
 
 
 def _say_held(held: Sequence[Held]) -> None:
-    for entry in held:
-        click.echo(f"  {entry.count:>14,}  {entry.what}")
+    say_below(f"{entry.count:>14,}  {entry.what}" for entry in held)
 
 
 # ----------------------------------------------------------------------------------------------------------- reset
@@ -153,8 +150,7 @@ def _say_reset(plan: ResetPlan) -> None:
     _say_held(plan.stored)
     click.echo(f"the result {'is set aside' if plan.result == 'drop' else 'stays'}")
     _say_held(plan.held)
-    for note in plan.notes:
-        click.echo(f"  {note}")
+    say_below(plan.notes)
 
 
 # ---------------------------------------------------------------------------------------------------------- rewind
@@ -193,8 +189,7 @@ def _say_rewind(plan: RewindPlan) -> None:
     )
     click.echo(f"{counted(plan.newest - plan.batch, 'batch')} of generation {plan.generation} taken back")
     _say_held(plan.held)
-    for line in (*(f"lost: {text}" for text in plan.lost), *plan.notes):
-        click.echo(f"  {line}")
+    say_below((*(f"lost: {text}" for text in plan.lost), *plan.notes))
 
 
 # ----------------------------------------------------------------------------------------------------------- adopt
@@ -241,11 +236,7 @@ def adopt(
     from headrace import api
 
     change = api.adopt(project, name, checkpoint, sources=order, planned=planned)
-
-    def say(done: Adoption) -> int:
-        return _say_adopted(project, done, verifies=verifies, as_json=options.as_json)
-
-    return carried_out(change, _say_adoption, options, say)
+    return carried_out(change, _say_adoption, options, partial(_say_adopted, project, options, verifies=verifies))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -255,21 +246,20 @@ def _pair(text: str) -> tuple[str, str]:
     return name, position
 
 
-def _say_adopted(project: Project, done: Adoption, *, verifies: bool, as_json: bool) -> int:
+def _say_adopted(project: Project, options: ChangeOptions, done: Adoption, *, verifies: bool = False) -> int:
     from headrace.api import verify
 
     verdict = verify(project, done.query) if verifies else None
-    if as_json:
-        say_json({**done.as_dict(), "verdict": None if verdict is None else verdict.as_dict()})
-    else:
+    compared: list[object] = [f"compare the result with the batch answer: headrace verify {done.query}"]
+    if verdict is not None:
+        compared = [f"the result was compared with the batch answer: {verdict.state}", *verdict.findings]
+
+    def show() -> None:
         click.echo(f"{done.query} is adopted: the next start makes batch {done.next_batch}")
-        if verdict is None:
-            click.echo(f"  compare the result with the batch answer: headrace verify {done.query}")
-        else:
-            click.echo(f"  the result was compared with the batch answer: {verdict.state}")
-            for finding in verdict.findings:
-                click.echo(f"  {finding}")
+        say_below(compared)
         click.echo(f"  continue it: headrace run {done.query}; take it back: headrace reset {done.query}")
+
+    options.say({**done.as_dict(), "verdict": None if verdict is None else verdict.as_dict()}, show)
     return 1 if verdict is not None and verdict.state == "mismatch" else 0
 
 
@@ -288,10 +278,8 @@ def _say_adoption(plan: AdoptionPlan) -> None:
             f"  state operator {operator.number}: {operator.name} in {operator.partitions} partitions, kept by "
             f"{plan.provider}"
         )
-    for key, value in sorted(plan.settings.items()):
-        click.echo(f"  keeps {key} {value}")
-    for entry in plan.result:
-        click.echo(f"  {entry.count:,} {entry.what}")
+    say_below(f"keeps {key} {value}" for key, value in sorted(plan.settings.items()))
+    say_below(f"{entry.count:,} {entry.what}" for entry in plan.result)
     for note in plan.notes:
         click.echo(str(note))
 
@@ -323,50 +311,49 @@ def rebuild(
 
     change = api.rebuild(project, name, since=time, accept_partial=accept_partial)
     if not options.dry_run:
-        return _rebuilt(change, no_swap=no_swap, wait=wait, asks=asks, as_json=options.as_json)
+        return _rebuilt(change, options, no_swap=no_swap, wait=wait, asks=asks)
     plan = change.plan
-    if options.as_json:
-        say_json(plan.as_dict())
-    else:
+
+    def show() -> None:
         click.echo(f"{name}: generation {plan.generation} would be built beside {plan.former}")
-        for note in plan.notes:
-            click.echo(f"  {note}")
+        say_below(plan.notes)
+
+    options.say(plan.as_dict(), show)
     return 0
 
 
-def _rebuilt(change: Rebuild, *, no_swap: bool = False, wait: bool = False, asks: bool, as_json: bool) -> int:
+def _rebuilt(change: Rebuild, options: ChangeOptions, *, no_swap: bool = False, wait: bool = False, asks: bool) -> int:
     name = change.query.name
 
     def approve(report: Any) -> bool:
-        if not as_json:
+        if not options.as_json:
             _say_report(name, report.as_dict())
         return not no_swap and (not asks or click.confirm(f"Put the rebuilt result of {name} in place?", err=True))
 
-    if as_json:
+    if options.as_json:
         done = change.apply(approve=approve, wait=wait)
     else:
         from headrace.cli.view.lines import Lines
 
         with Lines() as view:
             done = change.apply(approve=approve, wait=wait, reporter=view, notify=lambda note: click.echo(f"  {note}"))
-    say_done(change, done, as_json=as_json)
+    say_done(change, done, options)
     return 0 if done.done in _ENDED_WELL or (no_swap and done.done == "compared") else 1
 
 
 def _say_report(name: str, report: dict[str, Any]) -> None:
     """What was found of the rebuilt result."""
     click.echo(f"{name}: rebuilt up to batch {report['batch']}; {report['sentence']}")
-    for note in report["notes"]:
-        click.echo(f"  {note}")
+    say_below(report["notes"])
     found = report["differences"]
     if found is None:
         return
     for sentence in found["columns"]:
         former = sentence.replace("in the sink", "in the former result").replace("the sink has", "the former has")
         click.echo(f"  {former}")
-    click.echo(f"  {found['rows_before']:>14,}  rows in the former result, up to its batch {found['batch']}")
-    click.echo(f"  {found['rows_after']:>14,}  rows in the rebuilt one")
     for key, words in (
+        ("rows_before", f"rows in the former result, up to its batch {found['batch']}"),
+        ("rows_after", "rows in the rebuilt one"),
         ("only_before", "rows in the former alone"),
         ("only_after", "rows in the rebuilt alone"),
         ("different", "rows with other values"),
@@ -401,29 +388,24 @@ def change_status(query: str, options: ProjectOptions) -> int:
     from headrace.change.pending import changes
 
     statuses = [status for pending in changes(project, name) if (status := pending.status) is not None]
-    if options.as_json:
-        say_json({"query": name, "changes": [status.as_dict() for status in statuses]})
-    elif not statuses:
-        click.echo(f"{name}: no change of it is under way or kept")
-    else:
+
+    def show() -> None:
         for status in statuses:
-            _say_status(status)
+            click.echo(f"{status.query}: {status.sentence}\n  {status.change} begun {status.begun}")
+            if status.change == "rebuild":
+                _say_rebuild(status)  # type: ignore[arg-type]
+        if not statuses:
+            click.echo(f"{name}: no change of it is under way or kept")
+
+    options.say({"query": name, "changes": [status.as_dict() for status in statuses]}, show)
     return 0
-
-
-def _say_status(status: ChangeStatus) -> None:
-    click.echo(f"{status.query}: {status.sentence}")
-    click.echo(f"  {status.change} begun {status.begun}")
-    if status.change == "rebuild":
-        _say_rebuild(status)  # type: ignore[arg-type]
 
 
 def _say_rebuild(status: RebuildStatus) -> None:
     lag = "" if status.lag is None else f", {status.lag.count:,} {status.lag.unit} to go"
     read = f"{counted(status.batches, 'batch')}, {counted(status.rows, 'row')} read{lag}"
     click.echo(f"  {status.phase}; generation {status.generation} beside {status.former}; {read}")
-    for note in status.notes:
-        click.echo(f"  {note}")
+    say_below(status.notes)
     if status.report is not None:
         _say_report(status.query, dict(status.report))
 
@@ -438,11 +420,9 @@ def change_resume(query: str, options: ChangeOptions) -> int:
     from headrace.change.rebuild import Rebuild
 
     if isinstance(change, Rebuild) and change.status is not None and change.status.phase == "building":
-        return _rebuilt(change, asks=options.asks(), as_json=options.as_json)
+        return _rebuilt(change, options, asks=options.asks())
     done = change.resume()
-    if change.name == "adopt":
-        return _say_adopted(project, done, verifies=False, as_json=options.as_json)
-    return say_done(change, done, as_json=options.as_json)
+    return _say_adopted(project, options, done) if change.name == "adopt" else say_done(change, done, options)
 
 
 @change.command(name="undo")
@@ -454,7 +434,7 @@ def change_undo(query: str, options: ProjectOptions) -> int:
     Until the query has planned a batch since. Of a rebuild the rebuilt result stays beside.
     """
     change = _begun(*options.with_query(query), "undo")
-    return say_done(change, change.undo(), as_json=options.as_json)
+    return say_done(change, change.undo(), options)
 
 
 @change.command(name="discard")
@@ -474,7 +454,7 @@ def change_discard(query: str, options: ChangeOptions) -> int:
         deleted = f"what the rebuild of {name} has made" if before else f"the former generation of {name}"
     if asks and not click.confirm(f"Delete for good {deleted}?", err=True):
         return 1
-    return say_done(change, change.discard(), as_json=options.as_json)
+    return say_done(change, change.discard(), options)
 
 
 def _begun(project: Project, query: str, verb: str) -> AnyChange:

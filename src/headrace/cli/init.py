@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from headrace.cli.options import json_option, json_option_of_starter, target_option
-from headrace.cli.output import say_json
+from headrace.cli.output import say_below, say_json
 
 
 @click.command()
@@ -29,10 +29,8 @@ def init(name: Path, sql: bool, as_json: bool) -> int:
     if as_json:
         say_json({"project": name.resolve(), "files": written, "next": steps})
         return 0
-    click.echo(f"a project was written to '{name}': " + ", ".join(str(path) for path in written))
-    click.echo("next:")
-    for step in steps:
-        click.echo(f"  {step}")
+    click.echo(f"a project was written to '{name}': {', '.join(map(str, written))}\nnext:")
+    say_below(steps)
     return 0
 
 

@@ -68,7 +68,7 @@ def verify(
         from headrace import api
 
         change = api.repair(project, name, keys=given)
-        return say_done(change, change.undo(), as_json=options.as_json) if undo else carried_out(change, _plan, options)
+        return say_done(change, change.undo(), options) if undo else carried_out(change, _plan, options)
     project = options.project()
     names = chosen(project, queries)
     worst = 0

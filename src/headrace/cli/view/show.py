@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.output import say_json, table_of
+from headrace.cli.output import say_below, say_json, table_of
 from headrace.cli.view.fitting import STYLES
 from headrace.cli.view.formatting import batch_rate, figures, number, sentence
 from headrace.demo.flow import Tally
@@ -51,8 +51,7 @@ class PlainShow:
 
     def ends(self, code: int, steps: Sequence[str]) -> None:
         click.echo("the demo did not come to a good end; look into it with:" if code else "next, type:")
-        for step in steps:
-            click.echo(f"  {step}")
+        say_below(steps)
 
 
 class LiveShow(PlainShow):
