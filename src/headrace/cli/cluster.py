@@ -139,7 +139,7 @@ def _home(given: Path | None) -> Path:
 def _show(home: Path, *, as_json: bool, more: str = "") -> int:
     from dataclasses import asdict
 
-    from headrace.cli.view.fitting import Fitting
+    from headrace.cli.view.tables import Fitting
     from headrace.cluster.control import status as status_of
 
     found = status_of(home)

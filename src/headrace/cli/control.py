@@ -34,12 +34,11 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     project = options.project(may_lack_variables=True)
     if query is not None:
         chosen(project, [query])
-    return _tell(running(project).stop(query, now=now, notify=_note), as_json=options.as_json)
 
+    def note(sentence: str) -> None:
+        click.echo(f"{sentence}; waiting for its end", err=True)
 
-def _note(sentence: str) -> None:
-    """Tell what the command waits for; the result comes later."""
-    click.echo(f"{sentence}; waiting for its end", err=True)
+    return _tell(running(project).stop(query, now=now, notify=note), as_json=options.as_json)
 
 
 @click.command()

@@ -81,25 +81,16 @@ COMMANDS: tuple[click.Command, ...] = (
 
 
 class Commands(click.Group):
-    """A group that lists its commands in the order in which a newcomer needs them, and knows the nearest names."""
+    """A group that lists its commands in the order in which a newcomer needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in the order in which they were added."""
         return list(self.commands)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            raise HeadraceError(
-                code="HR090", what=f"there is no command '{args[0]}'", fix=nearest(args[0], self.commands)
-            )
-        return super().resolve_command(ctx, args)
-
 
 @click.group(
     cls=Commands,
+    commands=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 fine, 1 a finding or a failed query, 2 used wrongly or broken.",
@@ -110,10 +101,6 @@ def headrace(context: click.Context) -> None:
     """Write the batch query, run it as a stream, and prove that the result is right."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for _command in COMMANDS:
-    headrace.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,11 +115,9 @@ def _run(given: list[str], *, as_json: bool) -> int:
         colour = False if os.environ.get("NO_COLOR") else None
         code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False, color=colour)
     except HeadraceError as error:
-        say_error(error.findings, exit_code=error.exit_code, as_json=as_json)
-        return error.exit_code
+        ended = error
     except click.UsageError as error:
-        say_error([_misused(error, given)], exit_code=2, as_json=as_json)
-        return 2
+        ended = HeadraceError(_misused(error, given))
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
@@ -141,12 +126,13 @@ def _run(given: list[str], *, as_json: bool) -> int:
         return 0
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
-            full = unwritable(str(error.filename or "a file"), error)
-            say_error(full.findings, exit_code=full.exit_code, as_json=as_json)
-            return full.exit_code
-        say_error([unforeseen(error, given, near=Path.cwd())], exit_code=2, as_json=as_json)
-        return 2
-    return code if isinstance(code, int) else 0
+            ended = unwritable(str(error.filename or "a file"), error)
+        else:
+            ended = HeadraceError(unforeseen(error, given, near=Path.cwd()))
+    else:
+        return code if isinstance(code, int) else 0
+    say_error(ended.findings, exit_code=ended.exit_code, as_json=as_json)
+    return ended.exit_code
 
 
 def unforeseen(error: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
@@ -197,10 +183,10 @@ def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
     if command == "headrace" and given and given[0] in headrace.commands:
         command = f"headrace {given[0]}"
     here = error.ctx.command if error.ctx else headrace
-    wrong = re.match(r"No such command '(.+?)'", error.format_message())
+    wrong = re.match(r"No such command (['\"])(.+?)\1\.", error.format_message())
     if wrong and isinstance(here, click.Group):
-        what = f"{command} has no command '{wrong[1]}'"
-        return Finding(code="HR090", what=what, fix=nearest(wrong[1], here.commands))
+        what = f"{'there is' if here is headrace else f'{command} has'} no command '{wrong[2]}'"
+        return Finding(code="HR090", what=what, fix=nearest(wrong[2], here.commands))
     if isinstance(error, click.NoSuchOption) and here is headrace:
         owners = [each.name for each in COMMANDS if any(error.option_name in option.opts for option in each.params)]
         if owners:

@@ -8,11 +8,10 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from headrace.cli.options import json_option, json_option_of_starter, target_option
+from headrace.cli.options import JSON_HELP, json_option, target_option
 from headrace.cli.output import say_below, say_json
 
 
@@ -53,7 +52,8 @@ def _program() -> str:
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--seconds", type=click.FloatRange(min=4), help="How long events land [default: 30].")
 @target_option
-@json_option_of_starter
+# Its lines on stdout are those of the commands that it starts as well.
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def demo(directory: Path, seconds: float | None, target: str | None, as_json: bool) -> int:
     """See everything at work: events, a crash, a restart, the proof.
 
@@ -65,7 +65,7 @@ def demo(directory: Path, seconds: float | None, target: str | None, as_json: bo
 
     pace = None if seconds is None else Pace(seconds=seconds)
     show = JsonShow() if as_json else LiveShow() if LiveShow.fits() else PlainShow()
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with show:
             code = play(directory, show, pace=pace, target=target, as_json=as_json)
@@ -86,7 +86,3 @@ def schema(as_json: bool) -> int:
 
     click.echo(json.dumps(made(), indent=None if as_json else 2))
     return 0
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt

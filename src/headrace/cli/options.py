@@ -20,17 +20,12 @@ if TYPE_CHECKING:
     from headrace.model import Project
 
 F = TypeVar("F", bound=Callable[..., Any])
-_JSON_HELP = "Results as JSON on stdout."
+JSON_HELP = "Results as JSON on stdout."
 
 
 def json_option(command: F) -> F:
     """`--json`: nothing but the command's own lines is on stdout then."""
-    return click.option("--json", "as_json", is_flag=True, callback=_alone, help=_JSON_HELP)(command)
-
-
-def json_option_of_starter(command: F) -> F:
-    """`--json` of a command that starts others, whose lines on stdout are its own as well."""
-    return click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)(command)
+    return click.option("--json", "as_json", is_flag=True, callback=_alone, help=JSON_HELP)(command)
 
 
 def _alone(context: click.Context, _parameter: click.Parameter, as_json: bool) -> bool:

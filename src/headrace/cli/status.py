@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from headrace.change.shadow import RebuildStatus
-    from headrace.cli.view.fitting import Fitting
+    from headrace.cli.view.tables import Fitting
     from headrace.model import Project
     from headrace.observe.history import QueryStatus
 

@@ -86,16 +86,12 @@ def _supervised(command: Sequence[str]) -> int:
                 pause = _FIRST_PAUSE
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             click.echo(f"the driver {how}; it is started again in {pause:.0f} s", err=True)
-            _sleep(pause, asked)
+            until = time.monotonic() + pause
+            while not asked and time.monotonic() < until:
+                time.sleep(0.1)
             if asked:
                 return code
             pause = min(2 * pause, _LONGEST_PAUSE)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _sleep(seconds: float, asked: Sequence[int]) -> None:
-    until = time.monotonic() + seconds
-    while not asked and time.monotonic() < until:
-        time.sleep(0.1)

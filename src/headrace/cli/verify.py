@@ -227,7 +227,8 @@ def _say_late(found: Lateness) -> None:
     if found.rows:
         say_table(row_table(found))
     if found.exported:
-        click.echo(files(found))
+        places = sorted({str(file.parent) for file in found.exported})
+        click.echo(f"the rows are in {counted(len(found.exported), 'file')} in {', '.join(places)}")
 
 
 def brought_back(replay: Replayed) -> str:
@@ -237,12 +238,6 @@ def brought_back(replay: Replayed) -> str:
     written = f"{counted(replay.written, 'row')} of the result written"
     deleted = f", {number(replay.deleted)} deleted" if replay.deleted else ""
     return f"{counted(replay.late, 'late row')} brought back: {written}{deleted}"
-
-
-def files(found: Lateness) -> str:
-    """Where the exported rows lie."""
-    places = sorted({str(file.parent) for file in found.exported})
-    return f"the rows are in {counted(len(found.exported), 'file')} in {', '.join(places)}"
 
 
 def batch_table(found: Lateness) -> Table:

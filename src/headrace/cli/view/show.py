@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.output import say_below, say_json, table_of
-from headrace.cli.view.fitting import STYLES
 from headrace.cli.view.formatting import batch_rate, figures, number, sentence
+from headrace.cli.view.tables import STYLES
 from headrace.demo.flow import Tally
 
 
