@@ -36,14 +36,14 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 74_885, 64_500),
-    Bar("modules", 391, 430),
+    Bar("lines", 74_530, 64_500),
+    Bar("modules", 385, 430),
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),
     Bar("codes of findings", 275, 300),
     Bar("members of Sink", 15, 15),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
-    Bar("private parts of Spark, uses in spark/", 28, 50),
+    Bar("private parts of Spark, uses in spark/", 27, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
 )
