@@ -122,7 +122,7 @@ def length(text: str, option: str) -> Duration:
     try:
         return Duration.parse(text)
     except ValueError as error:
-        raise misused(f"{option}: {error}", 'write for example "10 minutes"') from error
+        raise misused(f"{option}: {error}", f'write for example: {option} "1 hour"') from error
 
 
 def misused(what: str, fix: str) -> HeadraceError:
