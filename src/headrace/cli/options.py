@@ -117,12 +117,12 @@ def instant(text: str | None, option: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def length(text: str, option: str) -> Duration:
+def length(text: str, option: str, fix: str = 'write for example "10 minutes"') -> Duration:
     """The length of time that was given."""
     try:
         return Duration.parse(text)
     except ValueError as error:
-        raise misused(f"{option}: {error}", f'write for example: {option} "1 hour"') from error
+        raise misused(f"{option}: {error}", fix) from error
 
 
 def misused(what: str, fix: str) -> HeadraceError:

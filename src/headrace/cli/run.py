@@ -69,7 +69,8 @@ def run(
     Ctrl-C or SIGTERM lets the running batch finish; a second one stops at once. The exit code is 75 when what a start
     needs is away, and 78 when none can succeed before the project is changed.
     """
-    every = None if verify_every is None else length(verify_every, "--verify-every").seconds
+    fix = 'write for example: --verify-every "1 hour"'
+    every = None if verify_every is None else length(verify_every, "--verify-every", fix).seconds
     if every is None and verify_parts is not None:
         raise misused("--verify-parts says how much each look verifies", "give --verify-every with it")
     with ExitStack() as stack:
