@@ -36,7 +36,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 74_531, 64_500),
+    Bar("lines", 74_542, 64_500),
     Bar("modules", 385, 430),
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),

@@ -128,14 +128,17 @@ def cluster(project: Project) -> Iterator[Finding]:
         return
     durable = [query for query in project.queries.values() if query.sink.facts.durable]
     if durable and _is_here(project, str(project.storage)):
-        what = f"the storage {project.storage} is a directory of this machine, and executors of {master}, which write "
-        what += "state there, run on others"
-        yield Finding(code="HR829", what=what, fix=_FIX, where=project.target.at("storage"))
+        yield Finding(
+            code="HR829",
+            what=f"the storage {project.storage} is a directory of this machine, and executors of {master}, which "
+            "write state there, run on others",
+            fix=_FIX,
+            where=project.target.at("storage"),
+        )
     for each in _paths(project):
         if _is_here(project, each.path):
-            what = f"{each.whose} has the {each.option} {each.path} on this machine"
-            what += f", and executors of {master} run on others"
-            yield Finding(code="HR829", what=what, fix=_FIX, where=each.where)
+            there = f"{each.option} {each.path} on this machine, and executors of {master} run on others"
+            yield Finding(code="HR829", what=f"{each.whose} has the {there}", fix=_FIX, where=each.where)
 
 
 def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:

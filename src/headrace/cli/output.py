@@ -60,10 +60,10 @@ def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> 
     """What ended the command: on stderr, or with --json as one line on stdout."""
     if as_json:
         plain = [finding.as_dict() for finding in findings]
-        return say_json({"event": "error", "exit_code": exit_code, "findings": plain})
-    for finding in findings:
-        say_finding(finding)
-    return None
+        say_json({"event": "error", "exit_code": exit_code, "findings": plain})
+    else:
+        for finding in findings:
+            say_finding(finding)
 
 
 def say_below(lines: Iterable[object]) -> None:

@@ -15,7 +15,7 @@ from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.run.late_output import WriteLate
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
-from headrace.run.supervision import in_thread
+from headrace.spark.jvm.session_conf import in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

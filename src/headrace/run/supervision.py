@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
@@ -36,7 +35,7 @@ from headrace.run.start import bring_up
 from headrace.run.states import Outcomes, States, hangs, superseded
 from headrace.run.stop import OrderDesk, Stopping, StopRequest
 from headrace.run.vitals import Vitals
-from headrace.spark.jvm.session_conf import activate
+from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.messages.failures import finding_of_message
 from headrace.spark.stream.listener import Listener
 from headrace.user_code import serving
@@ -44,7 +43,6 @@ from headrace.user_code import serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_Result = TypeVar("_Result")
 Versions: TypeAlias = Mapping[str, int] | None
 
 
@@ -400,31 +398,6 @@ class StartingQuery:
     committed: int | None
     begun: Future[Begun]
     attempt: Attempt
-
-
-def in_thread(
-    spark: SparkSession, work: Callable[[], _Result], ended: Callable[[], None], *, name: str
-) -> Future[_Result]:
-    """Begin work in a thread with the session and the local properties of this one; `ended` is called at its end."""
-    from pyspark.util import inheritable_thread_target
-
-    def with_session() -> _Result:
-        activate(spark)
-        return work()
-
-    future: Future[_Result] = Future()
-    future.add_done_callback(lambda _: ended())
-    target = inheritable_thread_target(spark)(with_session)
-
-    def run() -> None:
-        try:
-            future.set_result(target())
-        except BaseException as error:
-            future.set_exception(error)
-
-    # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 def _brought_up(request: Request, tables: Tables | None) -> Begun:

@@ -112,8 +112,9 @@ def require_batch_form(query: Query, found: BatchAnswer) -> None:
     """Raise CheckFailed for a query whose answer a batch cannot give."""
     if found.by_function:
         what = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
-        fix = "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: "
-        fix += "SELECT ..."
+        fix = (
+            "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: SELECT ..."
+        )
         raise CheckFailed(code="HR722", what=what, fix=fix, where=query.where)
 
 

@@ -194,8 +194,9 @@ class TableSchema:
             yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
         for name in self.schema.names:
             if _REFUSED.search(name):
-                what = f"the result of query '{context.query}' has a column '{name}': Delta takes no "
-                what += ",;{}()= nor blanks"
+                what = (
+                    f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                )
                 yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
         yield from missing_columns("key", self.key, self.schema.names, context.query)
         yield from partition_findings(self.partition_by, self.schema.names, context.query)
@@ -238,9 +239,11 @@ class TableSchema:
             differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
         if differences:
             only_new_columns = not adds and all("has no column" in difference for difference in differences)
-            fix = "set on_schema_change to add" if only_new_columns else "change the query's last select"
-            what = f"{table} does not fit the result of query '{context.query}'"
-            fix += ", or write to another table"
+            way = "set on_schema_change to add" if only_new_columns else "change the query's last select"
+            what, fix = (
+                f"{table} does not fit the result of query '{context.query}'",
+                f"{way}, or write to another table",
+            )
             raise SinkError([Finding(code="HR406", what=f"{what}: {each}", fix=fix) for each in differences])
         return added
 

@@ -1,10 +1,12 @@
-"""What a session has for a while only: settings, a copy of it made active, the query that its tasks serve."""
+"""What a session has for a while only: settings, a copy made active, a thread, the query that its tasks serve."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.spark.jvm import settings as chosen
 from headrace.spark.jvm.gateway import java_context, java_session, jvm_of
@@ -13,6 +15,7 @@ from headrace.units import spark_milliseconds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_Result = TypeVar("_Result")
 _BETWEEN = "\x1f"
 # How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
 WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
@@ -149,6 +152,31 @@ def break_last_turn_off() -> None:
 def activate(spark: SparkSession) -> None:
     """Let `spark` be the active session of the thread of the JVM that serves this one."""
     jvm_of(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(spark))
+
+
+def in_thread(
+    spark: SparkSession, work: Callable[[], _Result], ended: Callable[[], None], *, name: str
+) -> Future[_Result]:
+    """Begin work in a thread with the session and the local properties of this one; `ended` is called at its end."""
+    from pyspark.util import inheritable_thread_target
+
+    def with_session() -> _Result:
+        activate(spark)
+        return work()
+
+    future: Future[_Result] = Future()
+    future.add_done_callback(lambda _: ended())
+    target = inheritable_thread_target(spark)(with_session)
+
+    def run() -> None:
+        try:
+            future.set_result(target())
+        except BaseException as error:
+            future.set_exception(error)
+
+    # No thread that the process waits for at its end: it may hang in a client that waits for a lock.
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def _default() -> SparkSession | None:

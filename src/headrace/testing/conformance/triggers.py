@@ -64,6 +64,10 @@ def runs(
     return True
 
 
+def _has_rows(query: StreamingQuery) -> bool:
+    return any(progress["numInputRows"] for progress in query.recentProgress)
+
+
 class SourceTriggers(ABC):
     """What a source must hold that says of itself whether rows can come without batches."""
 
@@ -89,8 +93,7 @@ class SourceTriggers(ABC):
         assert source.parallelism(spark) <= spark.sparkContext.defaultParallelism
         source = source.without_rate_limit()
         writer = source.stream(spark, NAME).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        came: Callable[[StreamingQuery], bool]
-        came = lambda query: any(progress["numInputRows"] for progress in query.recentProgress)  # noqa: E731
+        came: Callable[[StreamingQuery], bool] = _has_rows
         if word == "continuous":
             writer = writer.format("memory").queryName(table)
             # It needs no task, for which there may be no core left.
