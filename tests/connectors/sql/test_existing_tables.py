@@ -149,6 +149,13 @@ BARE = "CREATE TABLE result (name text NOT NULL, total bigint)"
 NO_INDEX = "HR406.*no primary key or unique index"
 POSTGRES: dict[str, tuple[Any, ...]] = {
     "plain": (PG, None),
+    "column-of-another-case": (PG.replace("total", '"Total"'), "HR406.*no column 'total', but one.*'Total'"),
+    "key-of-another-case": (PG.replace("name", '"Name"'), "HR406.*no column 'name', but one.*'Name'"),
+    "column-and-one-of-another-case": (PG.replace("total bigint", 'total bigint, "Total" bigint'), None),
+    "required-column-of-another-case": (
+        PG.replace("total bigint", 'total bigint, "Total" bigint NOT NULL'),
+        "HR406.*its column 'Total' takes no NULL",
+    ),
     "unlogged": (PG.replace("TABLE", "UNLOGGED TABLE"), "HR406.*UNLOGGED"),
     "view": (("CREATE TABLE t (name text, total bigint)", "CREATE VIEW result AS SELECT * FROM t"), "HR406.*a view"),
     "materialized-view": ("CREATE MATERIALIZED VIEW result AS SELECT 'a' AS name, 1::bigint AS total", "HR406"),

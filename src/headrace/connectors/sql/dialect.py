@@ -168,6 +168,10 @@ class Dialect(ABC):
         """`name` as a quoted identifier."""
         return '"' + name.replace('"', '""') + '"'
 
+    def column_key(self, name: str) -> str:
+        """The form of a column's name in which two names are equal if they name one column."""
+        return name.lower()
+
     @abstractmethod
     def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
         """The type to declare for `column` in a table with this `key`."""

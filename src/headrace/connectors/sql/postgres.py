@@ -158,6 +158,9 @@ class PostgresDialect(Dialect):
         for each in readers:
             each.follow(connection)
 
+    def column_key(self, name: str) -> str:
+        return name  # Quoted names differ by case.
+
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 

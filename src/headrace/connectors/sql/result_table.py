@@ -85,10 +85,10 @@ class ResultTable:
 
         One that is still to be added takes what a column takes that is declared for it.
         """
-        known = {column.name.lower(): column.limit for column in there.columns}
+        limits = {dialect.column_key(column.name): column.limit for column in there.columns}
         found = {}
         for column in self.columns:
-            limit = narrowed(column, known.get(column.name.lower()) or dialect.limit_of(column))
+            limit = narrowed(column, limits.get(dialect.column_key(column.name)) or dialect.limit_of(column))
             key = column.name in self.key
             limit = replace(limit, required=limit.required or key, key=key)
             if limit != Limit():
@@ -122,27 +122,32 @@ class ResultTable:
         self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn], context: SinkContext
     ) -> Iterator[tuple[str, str]]:
         """What about the table's columns and indexes does not fit, each with what to do if that is known."""
-        columns = {column.name.lower(): column for column in there.columns}
+        columns = {dialect.column_key(column.name): column for column in there.columns}
+        spellings = {column.name.lower(): column.name for column in there.columns}
         for column in self.columns:
-            found = columns.get(column.name.lower())
+            found = columns.get(dialect.column_key(column.name))
             if column in added:
                 continue
             key = column.name in self.key
-            if found is None:
+            if found is None and (other := spellings.get(column.name.lower())):
+                fix = f"select the column AS {other}, or rename the table's column"
+                yield f"it has no column '{column.name}', but one that is spelled '{other}'", fix
+            elif found is None:
                 yield f"it has no column '{column.name}'", ""
             elif reason := found.blocker or (key and found.key_blocker) or dialect.incompatible(found, column):
                 yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}", ""
-        ours = {name.lower() for name in self.names}
+        ours = set(map(dialect.column_key, self.names))
         for name, found in columns.items():
             if found.required and name not in ours:
                 yield f"its column '{found.name}' takes no NULL, and the result has no such column", ""
-        yield from self._index_differences(there, others=context.mode == "update" and dialect.replaces_by_any_unique)
+        others = context.mode == "update" and dialect.replaces_by_any_unique
+        yield from self._index_differences(there, dialect, others=others)
 
-    def _index_differences(self, there: ExistingTable, *, others: bool) -> Iterator[tuple[str, str]]:
+    def _index_differences(self, there: ExistingTable, dialect: Dialect, *, others: bool) -> Iterator[tuple[str, str]]:
         """`others`: a row replaces one that shares any unique index with it, silently, and not the key's alone."""
-        key, ours = ({name.lower() for name in names} for names in (self.key, self.names))
-        known = {column.name.lower(): column for column in there.columns}
-        indexes = [(index, {name.lower() for name in index.columns}) for index in there.unique]
+        key, ours = (set(map(dialect.column_key, names)) for names in (self.key, self.names))
+        known = {dialect.column_key(column.name): column for column in there.columns}
+        indexes = [(index, set(map(dialect.column_key, index.columns))) for index in there.unique]
         drop = "drop the index, or write to another table"
         if key and not any(names == key and not index.loose for index, names in indexes):
             shown = ", ".join(self.key)
