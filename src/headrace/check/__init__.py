@@ -1,1 +1,1 @@
-
+"""Findings about a project: its structure without Spark, its analysed queries with Spark."""

@@ -87,13 +87,18 @@ def _things(project: Project) -> Iterator[NamedSource | Table | View | Counter |
 
 def _nothing_to_run(project: Project) -> Iterator[Finding]:
     if not project.queries:
-        example = 'queries: {NAME: {select: "SELECT ... FROM ...", sink: console}}, or @hr.query in a Python file'
-        yield Finding(
-            code="HR128",
-            what=f"the project '{project.name}' declares no query, so there is nothing to run",
-            fix=f"declare one: {example}; headrace init NAME writes a project to begin with",
-            where=project.target.where,
-        )
+        yield no_query(project)
+
+
+def no_query(project: Project) -> Finding:
+    """The finding for a project without a query."""
+    example = 'queries: {NAME: {select: "SELECT ... FROM ...", sink: console}}, or @hr.query in a Python file'
+    return Finding(
+        code="HR128",
+        what=f"the project '{project.name}' declares no query, so there is nothing to run",
+        fix=f"declare one: {example}; headrace init NAME writes a project to begin with",
+        where=project.target.where,
+    )
 
 
 def _target(project: Project) -> Iterator[Finding]:

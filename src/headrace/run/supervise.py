@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.structure import concerning, structure
+from headrace.check.structure import concerning, no_query, structure
 from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
 from headrace.model import Project, Query, Trigger
@@ -125,12 +125,7 @@ def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
         raise ProjectError(unknown)
     chosen = tuple(project.queries[name] for name in names) if names else tuple(project.queries.values())
     if not chosen:
-        raise ProjectError(
-            code="HR128",
-            what=f"the project '{project.name}' declares no query, so there is nothing to run",
-            fix="declare one in headrace.yml or with @hr.query in a Python file, or begin with: headrace init NAME",
-            where=project.target.where,
-        )
+        raise ProjectError([no_query(project)])
     return chosen
 
 

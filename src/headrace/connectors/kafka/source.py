@@ -30,7 +30,7 @@ class Kafka(KafkaOptions, contract.Source):
     starting_offsets: `earliest` (all that the topics still hold), `latest` (only what comes after the first start) or
         {topic: {partition: offset}}; for the first start only. A number in `starting_timestamp` (milliseconds since
         1970) is taken instead, if given.
-    max_offsets_per_trigger: how many messages a batch takes at most, a million if not given, or `without_rate_limit`.
+    max_offsets_per_trigger: how many messages a batch takes at most, a million if not given, or `unlimited`.
     fail_on_data_loss: end the query when messages were deleted before they were read, as by the topic's retention.
     on_bad_row: `fail` ends the query at the first value that does not decode, `quarantine` sets such messages aside.
     options: Spark's further options of its Kafka source; those that begin with `kafka.` are for Kafka's consumer.
