@@ -205,7 +205,16 @@ def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
         return Finding(code="HR090", what=what, fix=f"write one; see: {command} --help")
     if isinstance(error, click.NoSuchOption):
         what, near = f"there is no option '{error.option_name}'", nearest(error.option_name, error.possibilities or ())
+        near = near if "?" in near else _other_place(error.option_name)
     else:
         what, near = error.format_message().rstrip("."), ""
-    fix = f"{near} See: {command} --help" if "?" in near else f"see: {command} --help"
+    fix = f"{near} See: {command} --help" if near else f"see: {command} --help"
     return Finding(code="HR090", what=what[:1].lower() + what[1:], fix=fix)
+
+
+def _other_place(option: str) -> str:
+    """Where a word stands that was given as an option: a command of `headrace change`, or the commands that have it."""
+    if option.lstrip("-") in change.commands:
+        return f"it is a command: headrace change {option.lstrip('-')} QUERY."
+    owners = [str(command.name) for command in COMMANDS if any(option in part.opts for part in command.params)]
+    return f"it is an option of headrace {' and '.join(owners)}." if 0 < len(owners) < 3 else ""

@@ -87,7 +87,7 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         name=name,
         select=select,
         sink=sink(whose, entry, keys.get("sink"), reading),
-        late=sink(f"{whose}, late,", entry, keys["late"], reading) if "late" in keys else None,
+        late=sink(f"{whose}, late", entry, keys["late"], reading) if "late" in keys else None,
         mode=reading.chosen(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode"),
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,7 @@ class Notes:
         self._project = project
         self._reporter = reporter
         self._history: History | None = None
+        self._warned_at: dict[Finding, float] = {}
         try:
             self._history = History.open(history_file(project.local_storage))
         except HeadraceError as error:
@@ -69,25 +71,26 @@ class Notes:
         except HeadraceError as error:
             self._warn(error)
         except OSError as error:
-            self.tell(
-                Finding(
-                    code="HR544",
-                    what=f"query '{query.name}': {error.filename or 'the storage'} cannot be written: "
-                    f"{error.strerror or error}",
-                    fix="make room or give the right to write; what is missing is written with the next batch",
-                    where=query.where,
-                )
+            what = (
+                f"query '{query.name}': {error.filename or 'the storage'} cannot be written: {error.strerror or error}"
             )
+            fix = "make room or give the right to write; what is missing is written with the next batch"
+            self._warn(HeadraceError(Finding(code="HR544", what=what, fix=fix, where=query.where)))
 
     def close(self) -> None:
         if self._history is not None:
             self._history.close()
 
     def _warn(self, error: HeadraceError) -> None:
+        """Report each finding of an error as a warning, one that repeats only every ten minutes."""
         for finding in error.findings:
-            self.tell(finding.weighed("warning"))
+            now = time.monotonic()
+            if now - self._warned_at.get(finding, -math.inf) >= WARN_AGAIN_SECONDS:
+                self._warned_at[finding] = now
+                self.tell(finding.weighed("warning"))
 
 
+WARN_AGAIN_SECONDS = 600.0
 HEARTBEAT_SECONDS = 1.0
 LOOK_SECONDS, LOOKS = 1.0, 4
 # The tasks of a shorter batch differ by what the machine does beside them.
