@@ -291,7 +291,17 @@ def first_sentence(error: BaseException) -> str:
     cause: Any = getattr(error, "java_exception", None)
     said = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
-    return re.sub(r"\s*SQLSTATE.*$", "", line).strip() or type(error).__name__
+    return without_advice(re.sub(r"\s*SQLSTATE.*$", "", line).strip()) or type(error).__name__
+
+
+def without_advice(text: str) -> str:
+    """A message of Spark without the sentences that advise a setting or a function that turns errors into NULL.
+
+    Such settings (`spark.sql.legacy...`, ANSI off) change values silently, so a finding must not pass them on.
+    """
+    first, *others = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
+    kept = (sentence for sentence in others if not re.search(r"\bspark\.(sql|databricks)\.|^Use `try_", sentence))
+    return " ".join((first, *kept))
 
 
 def tidy(text: str) -> str:
@@ -310,7 +320,7 @@ def tidy(text: str) -> str:
     sentence = re.sub(r"\s*SQLSTATE: \w+", "", sentence)
     sentence = re.sub(r"^(An error occurred while calling \S+\s*:\s*)?(\w+\.)+\w*(Exception|Error):\s*", "", sentence)
     sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
-    sentence = re.sub(r";\s*(line \d+.*)?$", "", sentence).strip()
+    sentence = without_advice(re.sub(r";\s*(line \d+.*)?$", "", sentence).strip())
     return sentence if len(sentence) <= 400 else sentence[:397] + "..."
 
 
