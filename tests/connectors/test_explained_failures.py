@@ -10,6 +10,7 @@ from headrace.connectors.files.source import Files
 from headrace.connectors.foreach.sink import Foreach
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.source import Kafka
+from headrace.connectors.python_source.source import Python
 from headrace.connectors.socket.source import Socket
 from headrace.contract import Connector
 from headrace.errors import NOWHERE
@@ -36,6 +37,11 @@ CASES: dict[str, tuple[Connector, str, str]] = {
     "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR343"),
     "files that are gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
     "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
+    "a reader without a method": (
+        Python(source="tickets:Tickets"),
+        "PySparkNotImplementedError: [NOT_IMPLEMENTED] latestOffset is not implemented.",
+        "HR323",
+    ),
     "open without an answer": (
         Foreach(function=print),
         "OpenReturnedNone: the method open of A returned None",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.contract import Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
+from headrace.contract import Failure, Identity, OptionError, ProjectObject, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 from headrace.spark import ddl
 from headrace.spark.messages.refusals import first_sentence
@@ -37,6 +37,14 @@ class Python(Source):
 
     place_options: ClassVar[tuple[str, ...]] = ("source",)
     tuning_options: ClassVar[tuple[str, ...]] = ("replayable",)
+    failures: ClassVar[tuple[Failure, ...]] = (
+        Failure(
+            code="HR323",
+            pattern=r"\[NOT_IMPLEMENTED\] (?P<method>(?:initial|latest)Offset|partitions|read(?:BetweenOffsets)?) is not",
+            what="the reader of its Python source has no method {method}",
+            fix="write the method in the class that streamReader or simpleStreamReader returns",
+        ),
+    )
     source: ProjectObject
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
