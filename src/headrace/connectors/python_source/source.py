@@ -40,7 +40,7 @@ class Python(Source):
     failures: ClassVar[tuple[Failure, ...]] = (
         Failure(
             code="HR323",
-            pattern=r"\[NOT_IMPLEMENTED\] (?P<method>(?:initial|latest)Offset|partitions|read(?:BetweenOffsets)?) is not",
+            pattern=r"\[NOT_IMPLEMENTED\] (?P<method>(?:initial|latest)Offset|partitions|read(?:BetweenOffsets)?) is",
             what="the reader of its Python source has no method {method}",
             fix="write the method in the class that streamReader or simpleStreamReader returns",
         ),
