@@ -700,6 +700,26 @@ DANGEROUS = {
         "class C:\n    b: int\ndef f(x):\n    return list(C.__annotations__)",
         "attribute `__annotations__` was {'a': 'int'} and is {'b': 'int'}",
     ),
+    "type hints of a function that a library reads": (
+        "import typing\ndef g(a: int): ...\ndef f(x):\n    return list(typing.get_type_hints(g).values())[0](x)",
+        "import typing\ndef g(a: str): ...\ndef f(x):\n    return list(typing.get_type_hints(g).values())[0](x)",
+        "attribute `__annotations__` was",
+    ),
+    "type hints of a class that a library reads": (
+        "import inspect\nclass C:\n    def __init__(self, a: int): ...\ndef f(x):\n    return str(inspect.signature(C.__init__))",
+        "import inspect\nclass C:\n    def __init__(self, a: str): ...\ndef f(x):\n    return str(inspect.signature(C.__init__))",
+        "attribute `__annotations__` was",
+    ),
+    "what a module computes for a name": (
+        "import helpers\ndef f(x):\n    return x * helpers.RATE\n--- helpers\ndef __getattr__(name):\n    return 2",
+        "import helpers\ndef f(x):\n    return x * helpers.RATE\n--- helpers\ndef __getattr__(name):\n    return 3",
+        "the constant 2 became 3",
+    ),
+    "what a module computes for a name that is imported": (
+        "def f(x):\n    from helpers import RATE\n    return x * RATE\n--- helpers\ndef __getattr__(name):\n    return 2",
+        "def f(x):\n    from helpers import RATE\n    return x * RATE\n--- helpers\ndef __getattr__(name):\n    return 3",
+        "the constant 2 became 3",
+    ),
     "the order of a mapping that is gone through": (
         "RULES = {'a': 1, 'b': 2}\ndef f(x):\n    return [k for k in RULES if k in x]",
         "RULES = {'b': 2, 'a': 1}\ndef f(x):\n    return [k for k in RULES if k in x]",

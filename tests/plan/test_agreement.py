@@ -143,6 +143,32 @@ def test_a_query_is_the_same_whether_a_session_was_there_when_it_was_loaded_or_n
     assert (judgement.verdict, judgement.notes) == ("same", ())
 
 
+CLOCK = """
+from datetime import datetime
+
+LIMIT = {limit}
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="totals", key=["name"]), mode="update", trigger=hr.available_now)
+def totals(events):
+    recent = events.where((F.current_timestamp() > F.lit(datetime.now())) & (F.col("amount") < LIMIT))
+    return recent.groupBy("name").count()
+"""
+CLOCKS = {"the code is the same": (9, "safe"), "a value of the code differs": (8, "rebuild")}
+
+
+@pytest.mark.parametrize(("limit", "verdict"), CLOCKS.values(), ids=CLOCKS)
+def test_a_value_of_the_clock_is_taken_again_by_the_same_code_alone(
+    tmp_path: Path, spark: SparkSession, limit: int, verdict: str
+) -> None:
+    root = write_project(tmp_path / "p", CLOCK.format(limit=9), batches=[[{"name": "a", "amount": 1}]])
+    assert hr.run(hr.load(root), spark=spark).exit_code == 0
+    again = hr.load(write_project(root, CLOCK.format(limit=limit)))
+    (judgement,) = hr.plan(again, spark=spark)
+    assert judgement.verdict == verdict, judgement.differences
+    assert any("from a clock" in each.why for each in judgement.differences) is (verdict == "safe")
+    assert hr.run(again, spark=spark).refused is (verdict != "safe")
+
+
 AGED = """
 import headrace as hr
 aged = hr.source.files("landing", format="json", schema="name STRING, amount INT"{age})

@@ -237,7 +237,7 @@ def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterat
             yield Finding(
                 code="HR644",
                 what=f"{each.function} of query '{query.name}' calls {each.call} when the query is built: the value "
-                "stays until the query is started again, and each such start is refused, as the query is another then",
+                "stays until the query is started again, and the rows from then on follow another one",
                 fix="for the time of a batch use F.current_timestamp(), for a number by chance F.rand(); a value that "
                 "is meant to stay belongs into the project as a variable",
                 where=each.where,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headrace.check.user_functions import asked_by, is_users
 from headrace.checkpoint.logs import Part
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
-from headrace.model import Project, Query
+from headrace.model import Project, PythonTransform, Query
 from headrace.plan.code.meaning import name_of, not_comparable
 from headrace.plan.comparison import compare
 from headrace.plan.difference import Kind, PlanDifference, located, worst
@@ -63,6 +65,8 @@ def judged(
         if unreadable := is_.unreadable or was.unreadable:
             return _by_fingerprint(query, before, now, unreadable)
         found = [each for each in compare(was, is_) if not _has_no_effect(project, each, checkpoint)]
+        if was.declared and was.declared == is_.declared and _takes_values(project, query):
+            found = list(map(_as_taken_again, found))
         differences = located(project, query, was, is_, found)
         if versions is not None and any(not each.about for each in differences):
             differences = tuple(_with_code(differences, changed_line(project, query, versions)))
@@ -87,6 +91,26 @@ def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Pat
         return False
     connector, log = project.sources[name].connector, checkpoint / Part.SOURCES / name
     return all(connector.has_no_effect(option, value, log) for value in (difference.before, difference.now))
+
+
+def _takes_values(project: Project, query: Query) -> bool:
+    """Whether the Python code of a query calls a clock or chance, which may put a value into its plan."""
+    upstream = (getattr(thing, "transform", None) for thing in project.upstream(query.transform))
+    functions = (each.function for each in (query.transform, *upstream) if isinstance(each, PythonTransform))
+    return any(asked_by(function, is_users) for function in functions)
+
+
+# A text or a number, also one with its type, as the normal form writes values.
+_VALUE = re.compile(r"'[^']*'|(?<![\w.])-?\d[\d.]*(?![\w.])")
+
+
+def _as_taken_again(difference: PlanDifference) -> PlanDifference:
+    """The difference, `safe` if it is one of values alone: unchanged code has taken them again at this start."""
+    same = _VALUE.sub("?", difference.before) == _VALUE.sub("?", difference.now)
+    if difference.about or difference.functions or difference.verdict == "forbidden" or not same:
+        return difference
+    why = "the code is the same, and takes this value from a clock or by chance each time the query starts"
+    return replace(difference, verdict="safe", why=why)
 
 
 def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:

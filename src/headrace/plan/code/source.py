@@ -370,7 +370,10 @@ def _attribute(thing: Any, name: str) -> Any:
     if name in vars(thing):
         return vars(thing)[name]
     submodule = sys.modules.get(f"{thing.__name__}.{name}")
-    return submodule if submodule is not None else Unknown(f"{thing.__name__} has no {name}")
+    if submodule is not None:
+        return submodule
+    # What the module computes for a name that it has not: the code of the function decides.
+    return vars(thing).get("__getattr__", Unknown(f"{thing.__name__} has no {name}"))
 
 
 def attribute_of(module: Any, name: str, owned: Callable[[ModuleType], bool]) -> Any:

@@ -245,6 +245,8 @@ class ReachedValues:
         if function is importlib.import_module:
             return {"not comparable": "it imports modules by names that it computes"}
         module, code = function.__globals__["__name__"], function.__code__
+        if f"{module}.{function.__qualname__}" in _READ_HINTS:
+            self._uses.add("__annotations__")
         if function.__closure__ is None and "<locals>" not in function.__qualname__:
             return {"library": f"{module}.{function.__qualname__}"}
         registry = getattr(function, "registry", None)
@@ -279,6 +281,13 @@ def text_of(node: ast.AST) -> str:
     return ast.unparse(node)[:_LONGEST]
 
 
+# Functions of libraries whose answer depends on type hints.
+_READ_HINTS = frozenset(
+    (
+        *("typing.get_type_hints", "inspect.signature", "inspect.get_annotations", "inspect.getfullargspec"),
+        *("annotationlib.get_annotations", "typing_extensions.get_type_hints"),
+    )
+)
 # What is there for people alone, by its key in the data.
 _FOR_PEOPLE = {"shown", "name", "names", "source"}
 _LONGEST = 20_000
