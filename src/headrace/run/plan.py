@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from headrace.check.analysed import analysed
 from headrace.check.structure import concerning
 from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint.prefix import planned_prefix
+from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
+from headrace.contract import OptionError, Source
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
@@ -23,6 +26,7 @@ from headrace.queries.application import application, known_application, sink_co
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
 from headrace.queries.inspect_checkpoint import problems, require_state
+from headrace.queries.layout import QueryLayout
 from headrace.queries.location import Home, require_same_sink
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.manifest import revision as revision_of
@@ -129,12 +133,17 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
             require()
         except HeadraceError as error:
             yield from error.findings
+    silent = False
     for source in project.sources_of(query) if connect else ():
         try:
             source.connector.check_connection(spark)
         except HeadraceError as error:
+            silent = True
             for finding in error.findings:
                 yield (finding if finding.where.file else finding.but(where=source.where)).weighed("warning")
+    if connect and not silent:
+        with suppress(SourceError):  # It has fallen silent meanwhile.
+            yield from identified(project, query, home, spark)[1]
 
 
 def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bool) -> Iterator[Finding]:
@@ -170,6 +179,7 @@ def _frame(project: Project, query: Query, spark: SparkSession, home: Home, stre
 class Planned:
     """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
 
+    source_ids: of the topics and tables that it reads, by source and name.
     fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
     """
 
@@ -180,6 +190,7 @@ class Planned:
     tables: Tables
     versions: Mapping[str, int]
     counters: Counters
+    source_ids: Mapping[str, Mapping[str, str]]
     notes: tuple[Finding, ...]
     streams: Mapping[str, DataFrame]
 
@@ -204,6 +215,8 @@ def planned(request: Request, home: Home) -> Planned:
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             source.connector.check_connection(spark)
+    ids, met = identified(project, query, home, spark) if home.lasting else ({}, ())
+    _require_sound(met)
     request.begin("making its plan")
     _require_sound(cores(project, query, spark))
     register_written(project, query, spark)
@@ -238,7 +251,8 @@ def planned(request: Request, home: Home) -> Planned:
         versions=versions,
         counters=counters,
         streams=streams,
-        notes=(*beginnings, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
+        source_ids=ids,
+        notes=(*beginnings, *met, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
     )
 
 
@@ -315,6 +329,57 @@ def require_planned(project: Project, query: Query, home: Home) -> None:
         if problem is not None and _is_in(project, query, home):
             found = Finding(code=problem.code, what=problem.what, fix=problem.fix, where=source.where)
             raise SourceError(with_command(query, found))
+
+
+def identified(
+    project: Project, query: Query, home: Home, spark: SparkSession
+) -> tuple[dict[str, dict[str, str]], tuple[Finding, ...]]:
+    """The ids of the topics and tables that the query reads, and what differs from those that it has read so far.
+
+    An error among the findings says that one was created again. Raises SourceError where a system does not answer.
+    """
+    record = SourceIds(home.layout.home)
+    kept = record.read() if home.begun or home.checkpoint.source_names() else {}
+    met: list[Finding] = []
+    for source in project.sources_of(query):
+        with named(f"query '{query.name}', source '{source.name}'", source.where):
+            now = source.connector.object_ids(spark)
+        before = kept.get(source.name, {})
+        problems = [source.connector.recreated(before, now), *_of_ids(source.connector, before, now)]
+        for problem in filter(None, problems):
+            found = Finding(
+                code=problem.code,
+                what=f"query '{query.name}', source '{source.name}': {problem.what}",
+                fix=problem.fix,
+                severity=problem.severity,
+                where=source.where,
+            )
+            met.append(with_command(query, found))
+        kept[source.name] = {**before, **now}
+    return {name: ids for name, ids in kept.items() if ids}, tuple(met)
+
+
+def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> Finding | None:
+    """That a topic or a table was created again while the query runs; the ids of new ones are kept.
+
+    Raises SourceError where a system does not answer, and CheckpointError.
+    """
+    ids, met = identified(project, query, Home(layout=layout), spark)
+    if not _refused(met):
+        SourceIds(layout.home).write(ids)
+    return next((finding for finding in met if finding.severity == "error"), None)
+
+
+def _of_ids(connector: Source, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[OptionError]:
+    """What is said of ids that keep no query from running: one that is accepted, and those that are not known."""
+    kind = connector.object_kind
+    for name in sorted(now):
+        if not now[name]:
+            what = f"the id of {kind} '{name}' is not known, so that it is not seen if it is deleted and created again"
+            yield OptionError(code="HR347", what=what, fix="use a broker of Kafka 2.8 or newer", severity="note")
+        elif before.get(name) and now[name] == connector.accepted_ids.get(name) != before[name]:
+            what = f"{kind} '{name}' has another id than before, which is accepted: {now[name]}, was {before[name]}"
+            yield OptionError(code="HR538", what=what, severity="note")
 
 
 def _is_in(project: Project, query: Query, home: Home) -> bool:

@@ -279,7 +279,7 @@ def refused(root: Path, spark: SparkSession) -> str:
 def refused_soon(root: Path, spark: SparkSession) -> str:
     """The same where no broker answers, which is given up sooner."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "ANSWER_MS", 2_000)
+        patch.setattr(client, "AWAY_MS", 2_000)
         return refused(root, spark)
 
 

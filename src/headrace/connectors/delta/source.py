@@ -51,7 +51,7 @@ FAILURES = (
         "if the query has run before, reset it, and let the table keep its log for longer",
     ),
     Failure(
-        code="HR343",
+        code="HR346",
         pattern=r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
         what="a Delta table that it reads is another one than that which its checkpoint knows",
         fix="put the old table back, or reset the query (headrace reset QUERY)",
@@ -146,6 +146,9 @@ class Delta(Source):
         """See that the table is there."""
         self._found(spark)
 
+    def object_ids(self, spark: SparkSession) -> dict[str, str]:
+        return {self._place.text: self._found(spark).now().id}
+
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._found(spark)
         reader = spark.readStream.name(name).format("delta").options(**self._stream_options())
@@ -157,6 +160,9 @@ class Delta(Source):
             what = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
             raise SourceError(code="HR343", what=what, fix=fix)
+        read = next((json.loads(batch.end)["reservoirId"] for batch in prefix.batches if batch.end is not None), "")
+        if problem := self.recreated({self._place.text: read}, {self._place.text: table.now().id}):
+            raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         if self.starting_timestamp is not None:
             begin = table.version_at(self.starting_timestamp)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, servers_fault, topic_fault
 from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
 from headrace.contract import OptionError
 from headrace.contract.connector import InProject
@@ -17,6 +17,7 @@ from headrace.errors import nearest, reason
 from headrace.spark import ddl
 
 DEFAULT_MAX_OFFSETS = 1_000_000
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # What Headrace sets itself, so that a checkpoint and a prefix mean what they say.
 _WHICH = ("subscribe", "subscribe_pattern", "assign")
@@ -52,6 +53,7 @@ class KafkaOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     on_bad_row: Literal["fail", "quarantine"] = "fail"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -77,6 +79,16 @@ class KafkaOptions:
         yield from _values(self)
         yield from _offsets(self)
         yield from not_above_zero(self, *_LIMITS)
+        if self.isolation_level not in ISOLATION_LEVELS:
+            what = f"{ISOLATION} is '{self.isolation_level}'"
+            yield OptionError(what=what, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
+        for name, id_ in self.topic_ids.items():
+            if self.subscribe_pattern is None and name not in self.topics():
+                fix = nearest(name, self.topics())
+                yield OptionError(what=f"topic_ids names '{name}', which is not read", fix=fix)
+            if re.fullmatch(r"[A-Za-z0-9_-]{22}", id_) is None:
+                fix = f"write the TopicId that kafka-topics.sh --describe --topic {name} shows"
+                yield OptionError(what=f"topic_ids gives '{name}' the id '{id_}', which is no topic id", fix=fix)
         for name in self.options:
             own = _OWN.get(name.lower())
             if own is not None:
@@ -85,6 +97,11 @@ class KafkaOptions:
             elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
                 yield OptionError(what=f"options holds '{name}', which Spark refuses", fix="leave it out")
         yield from silent_loss(self.fail_on_data_loss, "messages")
+
+    @property
+    def isolation_level(self) -> str:
+        """Which messages are read: committed ones, unless the options say otherwise."""
+        return {name.lower(): value for name, value in self.options.items()}.get(ISOLATION, "read_committed")
 
     @property
     def has_schema_file(self) -> bool:
@@ -102,6 +119,7 @@ class KafkaOptions:
         """What a batch and a stream have in common."""
         return {
             **self.options,
+            ISOLATION: self.isolation_level,
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "includeHeaders": str(self.include_headers).lower(),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.connectors.kafka.producer import client_settings
-from headrace.contract import Lag, SourcePrefix
+from headrace.contract import Lag, OptionError, SourcePrefix
+from headrace.units import instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[str, int]
 ANSWER_SECONDS = 3.0
+ANSWER_LONGEST = 30.0
+# So long a transaction may be open before it is named: the time after which a broker aborts one by default.
+OPEN_SECONDS = 60.0
 # Of so many partitions at most the oldest message is read; of more it is not known.
 _PARTITIONS = 200
 # What both clients name alike; the rest of a Java consumer's options is of no use here, or unknown to librdkafka.
-_SHARED = ("kafka.security.", "kafka.sasl.", "kafka.ssl.", "kafka.client.dns.", "kafka.isolation.")
+_SHARED = ("kafka.security.", "kafka.sasl.", "kafka.ssl.", "kafka.client.dns.")
 _OWN = {
-    "isolation.level": "read_uncommitted",
     "group.id": "headrace-lag",
     # Else `close` waits for a coordinator of the group.
     "enable.auto.commit": "false",
@@ -161,46 +165,123 @@ def _parsed(text: str) -> dict[Place, int]:
 
 
 def look(
-    servers: str, options: Mapping[str, str], position: Mapping[Place, int], reads: Callable[[str, int], bool]
+    servers: str,
+    options: Mapping[str, str],
+    level: str,
+    position: Mapping[Place, int],
+    reads: Callable[[str, int], bool],
+    ids: Mapping[str, str],
+    recreated: Callable[[Mapping[str, str]], OptionError | None],
 ) -> Lag | None:
     """What lies after `position` in the partitions for which `reads` says yes; None: the broker does not answer.
 
     A partition that `position` lacks is read from its first message.
+
+    Args:
+        level: Whether messages of aborted and of open transactions count.
+        ids: The ids that topics had when they were read first.
+        recreated: Says of the ids that they have now whether one was created again; its offsets are no lag.
     """
     if find_spec("confluent_kafka") is None:
         return None
     from confluent_kafka import Consumer, KafkaException
 
     shared = {name: value for name, value in options.items() if name.startswith(_SHARED)}
+    settings = client_settings(servers, shared, {})
     until = time.monotonic() + ANSWER_SECONDS
     try:
-        consumer = Consumer({**_OWN, **client_settings(servers, shared, {})})
+        if ids and (problem := recreated(_topic_ids(settings, ids.keys() & {topic for topic, _ in position}, until))):
+            return Lag(count=0, unit="messages", problem=problem.what)
+        consumer = Consumer({**_OWN, **settings, "isolation.level": level})
         try:
-            starts, count = _behind(consumer, position, reads, until)
+            starts, ends = _behind(consumer, position, reads, until)
             oldest = _oldest_ms(consumer, starts, until) if starts else None
         finally:
             consumer.close()
-    except (KafkaException, TimeoutError):
+        count = sum(ends[place] - start for place, start in starts.items())
+        held = _held_back(settings, ends, until) if level == "read_committed" else ""
+    except (KafkaException, TimeoutError, FutureTimeout):
         return None
-    return Lag(count=count, unit="messages", oldest_ms=oldest)
+    return Lag(count=count, unit="messages", oldest_ms=oldest, problem=held)
+
+
+def _topic_ids(settings: Mapping[str, Any], topics: Collection[str], until: float) -> dict[str, str]:
+    """The id of each topic that is there. Raises KafkaException, and TimeoutError of futures."""
+    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+    from confluent_kafka.admin import AdminClient
+
+    ids = {}
+    admin = AdminClient(dict(settings))
+    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_left(until)) if topics else {}
+    for name, answer in answers.items():
+        try:
+            ids[name] = str(answer.result(_left(until)).topic_id)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return ids
+
+
+def ends(
+    settings: Mapping[str, Any], places: Iterable[Place], *, committed: bool = False, seconds: float = ANSWER_LONGEST
+) -> dict[Any, int]:
+    """Where each partition ends, `committed`: for those who read committed messages alone. Raises KafkaException."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    admin = AdminClient(dict(settings))
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = admin.list_offsets(
+        {TopicPartition(topic, partition): latest for topic, partition in places},
+        isolation_level=level,
+        request_timeout=seconds,
+    )
+    return {(at.topic, at.partition): answer.result(seconds).offset for at, answer in asked.items()}
+
+
+def _held_back(settings: Mapping[str, Any], stable: Mapping[Place, int], until: float) -> str:
+    """Which open transaction holds back messages of a partition for long, as the end of a sentence; empty: none.
+
+    stable: where each partition ends for those who read committed messages alone, which is where it begins.
+    """
+    from confluent_kafka import Consumer
+
+    whole = ends(settings, stable, seconds=_left(until)) if stable else {}
+    held = {place: end for place, end in stable.items() if whole[place] > end}
+    if not held:
+        return ""
+    consumer = Consumer({**_OWN, **settings, "isolation.level": "read_uncommitted"})
+    try:
+        for place, first in held.items():
+            begun = _oldest_ms(consumer, {place: first}, until)
+            if begun is not None and time.time() - begun / 1000 > OPEN_SECONDS:
+                where = f"topic '{place[0]}', partition {place[1]}"
+                return (
+                    f"a transaction that is open since {instant(begun / 1000):%Y-%m-%d %H:%M:%S} UTC holds back "
+                    f"{whole[place] - first:,} messages of {where}"
+                )
+    finally:
+        consumer.close()
+    return ""
 
 
 def _behind(
     consumer: Consumer, position: Mapping[Place, int], reads: Callable[[str, int], bool], until: float
-) -> tuple[dict[Place, int], int]:
-    """Where to go on in each partition that has more, and how many messages all of them have."""
+) -> tuple[dict[Place, int], dict[Place, int]]:
+    """Where to go on in each partition that has more, and where all of them end."""
     from confluent_kafka import TopicPartition
 
     topics = consumer.list_topics(timeout=_left(until)).topics
-    starts, count = {}, 0
+    starts, last = {}, {}
     for place in ((name, part) for name, topic in topics.items() for part in topic.partitions if reads(name, part)):
-        ends = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_left(until), cached=False)
-        if ends is None:
+        bounds = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_left(until), cached=False)
+        if bounds is None:
             raise TimeoutError
-        start = max(ends[0], position.get(place, ends[0]))
-        if start < ends[1]:
-            starts[place], count = start, count + ends[1] - start
-    return starts, count
+        start, last[place] = max(bounds[0], position.get(place, bounds[0])), bounds[1]
+        if start < bounds[1]:
+            starts[place] = start
+    return starts, last
 
 
 def _oldest_ms(consumer: Consumer, starts: Mapping[Place, int], until: float) -> int | None:

@@ -134,6 +134,7 @@ class CommittedFiles:
         while True:
             batch = self.last_batch
             if batch is None:
+                self.require_written(context)
                 what = f"nothing has been written to '{self.path}' yet"
                 raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
