@@ -17,7 +17,6 @@ from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart, overrides
 from headrace.errors import HeadraceError, QueryFailed
-from headrace.findings import passes
 from headrace.model import Once, Project, Query, Trigger
 from headrace.observe.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.observe.lag import left_out
@@ -340,7 +339,7 @@ class Supervision:
         """A query has ended: for good, or to continue over other versions of its tables."""
         self.watching.hear_out(watched)
         error = watched.running.failure()
-        if error is not None and not passes(error.findings[0].code, error.findings[0].what):
+        if error is not None and not error.findings[0].passes:
             with suppress(HeadraceError):  # Its messages may be gone because the topic was created again.
                 recreated = watched.source_health.compare and watched.source_health.compare()
                 error = QueryFailed(recreated) if recreated else error

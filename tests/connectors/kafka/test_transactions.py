@@ -54,11 +54,11 @@ def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
     return KafkaSink(bootstrap_servers=kafka.url, topic=topic, delivery_guarantee="exactly-once", **options)
 
 
-def committed(kafka: Topics, topic: str) -> list[tuple[str | None, str]]:
-    """Key and value of what a consumer finds that reads committed messages alone."""
+def committed(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
+    """Key and value of what a consumer finds that reads committed messages alone, or by another isolation level."""
     settings = {"bootstrap.servers": kafka.url, "group.id": "test", "enable.partition.eof": True}
     found = []
-    with closing(Consumer({**settings, "isolation.level": "read_committed"})) as consumer:
+    with closing(Consumer({**settings, "isolation.level": level})) as consumer:
         open_ = set(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_])
         while open_:

@@ -32,6 +32,14 @@ FAILURES = (
     ),
     Failure(
         code="HR343",
+        pattern=r"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED|Partition \S+ offset was changed from",
+        what="a partition of its topic ends before what was read of it: it has lost its newest messages, was created "
+        "again, or an open transaction holds messages back that were read before it was committed",
+        fix="look with headrace status for an open transaction and start again once it has ended; else put the "
+        "messages back, or reset the query (headrace reset QUERY)",
+    ),
+    Failure(
+        code="HR343",
         pattern=r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
         what="messages of its topic were deleted before they were read",
         fix="reset the query (headrace reset QUERY), or set fail_on_data_loss to false to continue without them; let "

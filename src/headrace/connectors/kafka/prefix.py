@@ -215,7 +215,8 @@ def _topic_ids(settings: Mapping[str, Any], topics: Collection[str], until: floa
     answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_left(until)) if topics else {}
     for name, answer in answers.items():
         try:
-            ids[name] = str(answer.result(_left(until)).topic_id)
+            # As Kafka's own tools write it.
+            ids[name] = str(answer.result(_left(until)).topic_id).translate(str.maketrans("+/", "-_"))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
