@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import headrace as hr
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import Lag, SourceBatch, SourcePrefix
-from tests.connectors.kafka.test_source import collected, ran, sale, write
+from tests.connectors.kafka.test_source import collected, ran, refused, sale, write
 from tests.connectors.kafka.test_transactions import committed
 from tests.run.projects import rows
 from tests.servers import Topics
@@ -140,3 +140,22 @@ def test_an_open_transaction_holds_messages_back_and_is_named_and_what_it_commit
     assert ran(root, spark).exit_code == 0
     assert rows(root / "out.db", totals) == [("a", 12), ("b", 1), ("c", 1)]
     assert hr.verify(hr.load(root), "totals", spark=spark).state == "equal"
+
+
+def test_messages_that_were_read_before_they_were_committed_are_not_blamed_on_retention(
+    kafka: Topics, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = kafka.make()
+    uncommitted = ", options={'kafka.isolation.level': 'read_uncommitted'}"
+    root = write(tmp_path / "p", kafka.url, topic, uncommitted)
+    with transaction(kafka, topic, sale("a", 1), at=HOUR_AGO):
+        assert ran(root, spark).exit_code == 0
+        assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]
+        write(root, kafka.url, topic)
+        [judgement] = hr.plan(hr.load(root), spark=spark)
+        assert (judgement.verdict, [each.now for each in judgement.differences]) == ("safe", ["read_committed"])
+        said = refused(root, spark)
+        assert said.startswith("HR343: query 'totals': a partition of its topic ends before what was read of it: ")
+        assert "an open transaction holds messages back" in said
+    assert ran(root, spark).exit_code == 0
+    assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]

@@ -216,6 +216,10 @@ class Delta(Source):
             return None
         last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
         if last is not None:
+            there = delta_log.table_id(place)
+            before, now = ({self._place.text: id_} for id_ in (json.loads(last)["reservoirId"], there or ""))
+            if problem := self.recreated(before, now):
+                return Lag(count=0, unit="files", problem=problem.what)
             start = delta_log.offset(last)
         elif isinstance(self.starting_version, int):
             start = DeltaOffset(self.starting_version, -1, False)

@@ -148,6 +148,10 @@ class SnapshotHistory:
                 size += _number(snapshot.summary, "added-files-size")
         return rows, size, since
 
+    def ids(self, name: str) -> dict[str, str]:
+        """The UUID that the table was given when it was created, by `name`."""
+        return {name: str(self.table.metadata.table_uuid)}
+
     def require_same(self, offset: SnapshotOffset) -> None:
         """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
