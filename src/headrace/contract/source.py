@@ -73,10 +73,11 @@ class Source(Connector):
 
     A bounded input is no source: give a function that returns its DataFrame, for use under `@table`.
 
-    object_kind: what `object_ids` gives ids of.
+    object_kind: what `object_ids` gives ids of. accepted_ids: those, by name, that an option accepts in place of others.
     """
 
     object_kind: ClassVar[str] = "table"
+    accepted_ids: ClassVar[Mapping[str, str]] = {}
 
     @property
     @abstractmethod
@@ -126,19 +127,29 @@ class Source(Connector):
         """
         return {}
 
-    @property
-    def accepted_ids(self) -> Mapping[str, str]:
-        """New ids, by name, that an option accepts in place of those that were kept."""
-        return {}
+    def compare_ids(self, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[OptionError]:
+        """What is to be said of ids that differ from those that were kept; an error: something was created again."""
+        for name, id_ in sorted(now.items()):
+            thing, former = f"{self.object_kind} '{name}'", before.get(name)
+            if not id_:
+                what = f"the id of {thing} is not known, so that it is not seen if it is deleted and created again"
+                yield OptionError(code="HR347", what=what, fix="use a broker of Kafka 2.8 or newer", severity="note")
+            elif former and id_ != former and id_ == self.accepted_ids.get(name):
+                what = f"{thing} has another id than before, which is accepted: {id_}, was {former}"
+                yield OptionError(code="HR538", what=what, severity="note")
+            elif former and id_ != former:
+                what = f"{thing} was deleted and created again: its id is {id_}, and was {former} when the query first "
+                fix = f"reset the query (headrace reset QUERY){self.accepting(name, id_)}"
+                yield OptionError(code="HR346", what=f"{what}read it", fix=fix)
 
     def recreated(self, before: Mapping[str, str], now: Mapping[str, str]) -> OptionError | None:
         """That something has another id `now` than `before`, and no option accepts it."""
-        for name in sorted(now):
-            if before.get(name) and now[name] and now[name] not in (before[name], self.accepted_ids.get(name)):
-                what = f"{self.object_kind} '{name}' was deleted and created again: its id is {now[name]}, and was "
-                fix = f"reset the query (headrace reset QUERY){self.accepting(name, now[name])}"
-                return OptionError(code="HR346", what=f"{what}{before[name]} when the query first read it", fix=fix)
-        return None
+        return next((problem for problem in self.compare_ids(before, now) if problem.severity == "error"), None)
+
+    def require_same(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Raise SourceError where something has another id `now` than `before`, and no option accepts it."""
+        if problem := self.recreated(before, now):
+            raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
 
     def accepting(self, name: str, id_: str) -> str:
         """How an option accepts the new id, as the end of a fix."""

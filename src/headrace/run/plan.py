@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
-from headrace.contract import OptionError, Source
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
@@ -133,17 +131,14 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
             require()
         except HeadraceError as error:
             yield from error.findings
-    silent = False
+    kept = _kept_ids(home)
     for source in project.sources_of(query) if connect else ():
         try:
             source.connector.check_connection(spark)
+            yield from _compare_ids(query, source, kept, source.connector.object_ids(spark))
         except HeadraceError as error:
-            silent = True
             for finding in error.findings:
                 yield (finding if finding.where.file else finding.but(where=source.where)).weighed("warning")
-    if connect and not silent:
-        with suppress(SourceError):  # It has fallen silent meanwhile.
-            yield from identified(project, query, home, spark)[1]
 
 
 def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bool) -> Iterator[Finding]:
@@ -338,25 +333,26 @@ def identified(
 
     An error among the findings says that one was created again. Raises SourceError where a system does not answer.
     """
-    record = SourceIds(home.layout.home)
-    kept = record.read() if home.begun or home.checkpoint.source_names() else {}
-    met: list[Finding] = []
+    kept, met = _kept_ids(home), list[Finding]()
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             now = source.connector.object_ids(spark)
-        before = kept.get(source.name, {})
-        problems = [source.connector.recreated(before, now), *_of_ids(source.connector, before, now)]
-        for problem in filter(None, problems):
-            found = Finding(
-                code=problem.code,
-                what=f"query '{query.name}', source '{source.name}': {problem.what}",
-                fix=problem.fix,
-                severity=problem.severity,
-                where=source.where,
-            )
-            met.append(with_command(query, found))
-        kept[source.name] = {**before, **now}
+        met += _compare_ids(query, source, kept, now)
+        kept[source.name] = {**kept.get(source.name, {}), **now}
     return {name: ids for name, ids in kept.items() if ids}, tuple(met)
+
+
+def _kept_ids(home: Home) -> dict[str, dict[str, str]]:
+    return SourceIds(home.layout.home).read() if home.begun or home.checkpoint.source_names() else {}
+
+
+def _compare_ids(
+    query: Query, source: NamedSource, kept: Mapping[str, Mapping[str, str]], now: Mapping[str, str]
+) -> Iterator[Finding]:
+    for problem in source.connector.compare_ids(kept.get(source.name, {}), now):
+        what = f"query '{query.name}', source '{source.name}': {problem.what}"
+        found = Finding(code=problem.code, what=what, fix=problem.fix, severity=problem.severity, where=source.where)
+        yield with_command(query, found)
 
 
 def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> Finding | None:
@@ -368,18 +364,6 @@ def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: S
     if not _refused(met):
         SourceIds(layout.home).write(ids)
     return next((finding for finding in met if finding.severity == "error"), None)
-
-
-def _of_ids(connector: Source, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[OptionError]:
-    """What is said of ids that keep no query from running: one that is accepted, and those that are not known."""
-    kind = connector.object_kind
-    for name in sorted(now):
-        if not now[name]:
-            what = f"the id of {kind} '{name}' is not known, so that it is not seen if it is deleted and created again"
-            yield OptionError(code="HR347", what=what, fix="use a broker of Kafka 2.8 or newer", severity="note")
-        elif before.get(name) and now[name] == connector.accepted_ids.get(name) != before[name]:
-            what = f"{kind} '{name}' has another id than before, which is accepted: {now[name]}, was {before[name]}"
-            yield OptionError(code="HR538", what=what, severity="note")
 
 
 def _is_in(project: Project, query: Query, home: Home) -> bool:

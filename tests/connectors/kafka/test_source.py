@@ -100,7 +100,6 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "options": {"kafka.group.id": "g"}}, "which Spark refuses"),
         ({"subscribe": "a", "options": {"kafka.isolation.level": "commited"}}, "kafka.isolation.level is 'commited'"),
         ({"subscribe": "a", "topic_ids": {"b": "4nWXE2KDRsyjgXSk7KMU3Q"}}, "topic_ids names 'b', which is not read"),
-        ({"subscribe": "a", "topic_ids": {"a": "4nWXE2KD"}}, "the id '4nWXE2KD', which is no topic id"),
         ({"subscribe": "a", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )

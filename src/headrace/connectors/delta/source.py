@@ -161,8 +161,7 @@ class Delta(Source):
             fix = "give starting_version a number, or leave it out"
             raise SourceError(code="HR343", what=what, fix=fix)
         read = next((json.loads(batch.end)["reservoirId"] for batch in prefix.batches if batch.end is not None), "")
-        if problem := self.recreated({self._place.text: read}, {self._place.text: table.now().id}):
-            raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
+        self.require_same({self._place.text: read}, {self._place.text: table.now().id})
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         if self.starting_timestamp is not None:
             begin = table.version_at(self.starting_timestamp)

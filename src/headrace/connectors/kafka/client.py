@@ -85,6 +85,11 @@ def topic_fault(name: str) -> str | None:
     return None
 
 
+def isolation_level(options: Mapping[str, str]) -> str:
+    """Which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
+    return {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
+
+
 SERVERS_FIX = "write host:9092, or host1:9092,host2:9092"
 
 
@@ -181,14 +186,13 @@ def client(
     limit_ms = BUSY_MS if any(map(_takes_connections, servers.split(","))) else AWAY_MS
     for name in ("request.timeout.ms", "default.api.timeout.ms"):
         properties.put(name, str(limit_ms))
-    level = {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
         what = f"no client for the broker at {servers} can be made: {_innermost(cause)}"
         raise error(code="HR331", what=what, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
-        yield Client(admin, jvm, servers, error, level, limit_ms)
+        yield Client(admin, jvm, servers, error, isolation_level(options), limit_ms)
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(0))
 

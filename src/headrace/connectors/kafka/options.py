@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, isolation_level, servers_fault, topic_fault
 from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
 from headrace.contract import OptionError
 from headrace.contract.connector import InProject
@@ -82,13 +82,10 @@ class KafkaOptions:
         if self.isolation_level not in ISOLATION_LEVELS:
             what = f"{ISOLATION} is '{self.isolation_level}'"
             yield OptionError(what=what, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
-        for name, id_ in self.topic_ids.items():
-            if self.subscribe_pattern is None and name not in self.topics():
+        for name in self.topic_ids if self.subscribe_pattern is None else ():
+            if name not in self.topics():
                 fix = nearest(name, self.topics())
                 yield OptionError(what=f"topic_ids names '{name}', which is not read", fix=fix)
-            if re.fullmatch(r"[A-Za-z0-9_-]{22}", id_) is None:
-                fix = f"write the TopicId that kafka-topics.sh --describe --topic {name} shows"
-                yield OptionError(what=f"topic_ids gives '{name}' the id '{id_}', which is no topic id", fix=fix)
         for name in self.options:
             own = _OWN.get(name.lower())
             if own is not None:
@@ -101,7 +98,7 @@ class KafkaOptions:
     @property
     def isolation_level(self) -> str:
         """Which messages are read: committed ones, unless the options say otherwise."""
-        return {name.lower(): value for name, value in self.options.items()}.get(ISOLATION, "read_committed")
+        return isolation_level(self.options)
 
     @property
     def has_schema_file(self) -> bool:
@@ -114,6 +111,12 @@ class KafkaOptions:
             given = self.subscribe.split(",") if isinstance(self.subscribe, str) else self.subscribe
             return tuple(name.strip() for name in given)
         return tuple(self.assign or ())
+
+    def reads_topic(self, topic: str, partition: int) -> bool:
+        """Whether a partition of a topic is one that the options name."""
+        if self.subscribe_pattern is not None:
+            return re.fullmatch(self.subscribe_pattern, topic) is not None
+        return topic in self.topics() and (self.assign is None or partition in self.assign[topic])
 
     def reader_options(self) -> dict[str, str]:
         """What a batch and a stream have in common."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from pyspark.sql import DataFrame
 
+    from headrace.connectors.kafka.options import KafkaOptions
+
 Place: TypeAlias = tuple[str, int]
 ANSWER_SECONDS = 3.0
 ANSWER_LONGEST = 30.0
@@ -165,41 +167,34 @@ def _parsed(text: str) -> dict[Place, int]:
 
 
 def look(
-    servers: str,
-    options: Mapping[str, str],
-    level: str,
+    source: KafkaOptions,
     position: Mapping[Place, int],
-    reads: Callable[[str, int], bool],
-    ids: Mapping[str, str],
-    recreated: Callable[[Mapping[str, str]], OptionError | None],
+    recreated: Callable[[Mapping[str, str]], OptionError | None] | None,
 ) -> Lag | None:
-    """What lies after `position` in the partitions for which `reads` says yes; None: the broker does not answer.
+    """What lies after `position` in the partitions that `source` reads; None: the broker does not answer.
 
-    A partition that `position` lacks is read from its first message.
-
-    Args:
-        level: Whether messages of aborted and of open transactions count.
-        ids: The ids that topics had when they were read first.
-        recreated: Says of the ids that they have now whether one was created again; its offsets are no lag.
+    A partition that `position` lacks is read from its first message. recreated: says of the ids that the topics have
+    now whether one was created again, so that its offsets are no lag; None: those that they had are not known.
     """
     if find_spec("confluent_kafka") is None:
         return None
     from confluent_kafka import Consumer, KafkaException
 
-    shared = {name: value for name, value in options.items() if name.startswith(_SHARED)}
-    settings = client_settings(servers, shared, {})
+    shared = {name: value for name, value in source.options.items() if name.startswith(_SHARED)}
+    settings = client_settings(source.bootstrap_servers, shared, {})
     until = time.monotonic() + ANSWER_SECONDS
     try:
-        if ids and (problem := recreated(_topic_ids(settings, ids.keys() & {topic for topic, _ in position}, until))):
+        topics = {topic for topic, _ in position}
+        if recreated is not None and (problem := recreated(_topic_ids(settings, topics, until))):
             return Lag(count=0, unit="messages", problem=problem.what)
-        consumer = Consumer({**_OWN, **settings, "isolation.level": level})
+        consumer = Consumer({**_OWN, **settings, "isolation.level": source.isolation_level})
         try:
-            starts, ends = _behind(consumer, position, reads, until)
+            starts, ends = _behind(consumer, position, source.reads_topic, until)
             oldest = _oldest_ms(consumer, starts, until) if starts else None
         finally:
             consumer.close()
         count = sum(ends[place] - start for place, start in starts.items())
-        held = _held_back(settings, ends, until) if level == "read_committed" else ""
+        held = _held_back(settings, ends, until) if source.isolation_level == "read_committed" else ""
     except (KafkaException, TimeoutError, FutureTimeout):
         return None
     return Lag(count=count, unit="messages", oldest_ms=oldest, problem=held)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
@@ -100,7 +101,7 @@ class Kafka(KafkaOptions, contract.Source):
             return broker.topic_ids(self._topics(broker))
 
     @property
-    def accepted_ids(self) -> Mapping[str, str]:
+    def accepted_ids(self) -> Mapping[str, str]:  # type: ignore[override]
         return self.topic_ids
 
     def accepting(self, name: str, id_: str) -> str:
@@ -108,12 +109,6 @@ class Kafka(KafkaOptions, contract.Source):
             f"; if it was moved with its messages and their offsets, as to another cluster, give the source topic_ids: "
             f"{{{name}: {id_}}}"
         )
-
-    def reads_topic(self, topic: str, partition: int) -> bool:
-        """Whether a partition of a topic is one that the options name."""
-        if self.subscribe_pattern is not None:
-            return re.fullmatch(self.subscribe_pattern, topic) is not None
-        return topic in self.topics() and (self.assign is None or partition in self.assign[topic])
 
     def without_rate_limit(self) -> Kafka:
         return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
@@ -175,15 +170,7 @@ class Kafka(KafkaOptions, contract.Source):
                 return None
             position = {}
         ids = prefix.ids()
-        return kafka_prefix.look(
-            self.bootstrap_servers,
-            self.options,
-            self.isolation_level,
-            position,
-            self.reads_topic,
-            ids,
-            lambda now: self.recreated(ids, now),
-        )
+        return kafka_prefix.look(self, position, partial(self.recreated, ids) if ids else None)
 
     def left_out(self, prefix: contract.SourcePrefix) -> Iterator[contract.OptionError]:
         """Messages that an open transaction holds back; a topic that was created again ends the query."""
@@ -201,7 +188,7 @@ class Kafka(KafkaOptions, contract.Source):
         if not wanted:
             return ""
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            if problem := self._recreated(broker, prefix, wanted):
+            if problem := self.recreated(prefix.ids(), broker.topic_ids(topic for topic, _ in wanted)):
                 return problem.what
             earliest = broker.earliest(wanted)
         gone = kafka_prefix.first_gone(wanted, earliest)
@@ -212,7 +199,7 @@ class Kafka(KafkaOptions, contract.Source):
             return self
         begun = kafka_prefix.beginning(prefix)
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            self._require_same(broker, prefix, begun)
+            self.require_same(prefix.ids(), broker.topic_ids(topic for topic, _ in begun))
             earliest = broker.earliest(self._places(broker))
         # A partition that came later was read from its first message on.
         offsets = {place: max(begun.get(place, first), first) for place, first in earliest.items()}
@@ -235,19 +222,6 @@ class Kafka(KafkaOptions, contract.Source):
             return self.topics()
         return [name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)]
 
-    def _recreated(
-        self, broker: Client, prefix: contract.SourcePrefix, places: Iterable[kafka_prefix.Place]
-    ) -> contract.OptionError | None:
-        """That one of these topics is not the one that `prefix` was read from."""
-        before = prefix.ids()
-        return self.recreated(before, broker.topic_ids(before.keys() & {topic for topic, _ in places}))
-
-    def _require_same(
-        self, broker: Client, prefix: contract.SourcePrefix, places: Iterable[kafka_prefix.Place]
-    ) -> None:
-        if problem := self._recreated(broker, prefix, places):
-            raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
-
     def _messages(self, spark: SparkSession, prefix: contract.SourcePrefix, batch_column: str | None) -> DataFrame:
         """Spark's own columns of every message of `prefix`."""
         ranges = kafka_prefix.ranges(prefix)
@@ -257,7 +231,7 @@ class Kafka(KafkaOptions, contract.Source):
             empty = spark.createDataFrame([], shape.schema)
             return empty if batch_column is None else kafka_prefix.with_batch(empty, {}, batch_column)
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            self._require_same(broker, prefix, ranges)
+            self.require_same(prefix.ids(), broker.topic_ids(topic for topic, _ in ranges))
             gone = kafka_prefix.first_gone(ranges, broker.earliest(ranges))
         if gone is not None:
             fix = "verify while the topic still keeps what was read, or let it keep messages longer"
