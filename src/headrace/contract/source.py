@@ -73,11 +73,10 @@ class Source(Connector):
 
     A bounded input is no source: give a function that returns its DataFrame, for use under `@table`.
 
-    object_kind: what `object_ids` gives ids of. accepted_ids: those, by name, that an option accepts in place of others.
+    object_kind: what `object_ids` gives ids of.
     """
 
     object_kind: ClassVar[str] = "table"
-    accepted_ids: ClassVar[Mapping[str, str]] = {}
 
     @property
     @abstractmethod
@@ -125,6 +124,11 @@ class Source(Connector):
         They are kept before the first batch and compared before each later start: what has another id was deleted and
         created again under its name, and offsets in the former one mean nothing in it.
         """
+        return {}
+
+    @property
+    def accepted_ids(self) -> Mapping[str, str]:
+        """The ids, by name, that an option accepts in place of those that were kept."""
         return {}
 
     def compare_ids(self, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[OptionError]:

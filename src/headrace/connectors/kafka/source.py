@@ -101,7 +101,7 @@ class Kafka(KafkaOptions, contract.Source):
             return broker.topic_ids(self._topics(broker))
 
     @property
-    def accepted_ids(self) -> Mapping[str, str]:  # type: ignore[override]
+    def accepted_ids(self) -> Mapping[str, str]:
         return self.topic_ids
 
     def accepting(self, name: str, id_: str) -> str:
