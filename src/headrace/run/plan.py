@@ -338,7 +338,8 @@ def identified(
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             now = source.connector.object_ids(spark)
         met += _compare_ids(query, source, kept, now)
-        kept[source.name] = {**kept.get(source.name, {}), **now}
+        before = kept.get(source.name, {})
+        kept[source.name] = {**before, **{name: id_ for name, id_ in now.items() if id_ or name not in before}}
     return {name: ids for name, ids in kept.items() if ids}, tuple(met)
 
 

@@ -340,7 +340,8 @@ class Supervision:
         self.watching.hear_out(watched)
         error = watched.running.failure()
         if error is not None and not error.findings[0].passes:
-            with suppress(HeadraceError):  # Its messages may be gone because the topic was created again.
+            # Its messages may be gone because the topic was created again; where that cannot be asked, they are gone.
+            with suppress(Exception):
                 recreated = watched.source_health.compare and watched.source_health.compare()
                 error = QueryFailed(recreated) if recreated else error
         if self.outcomes.lost is not None and (watched.asked or error is not None):

@@ -14,12 +14,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import headrace as hr
+from headrace.connectors.kafka import prefix
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import Lag, SourceBatch, SourcePrefix
+from headrace.observe import lag
 from tests.connectors.kafka.test_source import collected, ran, refused, sale, write
 from tests.connectors.kafka.test_transactions import committed
 from tests.run.projects import rows
 from tests.servers import Topics
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +46,19 @@ def transaction(kafka: Topics, topic: str, *values: str, at: int = 0) -> Iterato
         producer.abort_transaction(20)
 
 
+def settled(kafka: Topics, topic: str) -> None:
+    """Wait until each partition has the mark of its last transaction, which a broker writes a moment after its end."""
+    levels = ("read_committed", "read_uncommitted")
+    eventually(lambda: all(len({end(kafka, topic, number, level) for level in levels}) == 1 for number in (0, 1)))
+
+
+def end(kafka: Topics, topic: str, partition: int, level: str = "read_committed") -> int:
+    """Where a partition ends for a consumer of this isolation level."""
+    settings = {"bootstrap.servers": kafka.url, "group.id": "test", "isolation.level": level}
+    with closing(Consumer(settings)) as consumer:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1])
+
+
 def commit(kafka: Topics, topic: str, *values: str) -> None:
     with transaction(kafka, topic, *values) as producer:
         producer.commit_transaction(20)
@@ -64,7 +80,14 @@ def mixed(kafka: Topics) -> str:
     abort(kafka, topic, *(f"aborted {number}" for number in range(9)))
     commit(kafka, topic, "committed last", "committed after it")
     abort(kafka, topic, "aborted last", "aborted after it")
+    settled(kafka, topic)
     return topic
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix, "ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr(lag, "ANSWER_SECONDS", 60.0)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -84,18 +107,11 @@ def test_a_source_gives_what_a_consumer_of_committed_messages_finds(
     expected = sorted(value for _, value in committed(kafka, mixed))
     source = Kafka(bootstrap_servers=kafka.url, subscribe=mixed, value="text", **options)
     assert sorted(row[0] for batch in collected(source.stream(spark, "sales")).values() for row in batch) == expected
-    end = json.dumps({mixed: {str(number): consumed(kafka, mixed, number) for number in (0, 1)}})
+    text = json.dumps({mixed: {str(number): end(kafka, mixed, number) for number in (0, 1)}})
     log = {0: (json.dumps({mixed: {"0": 0, "1": 0}}),)}
-    prefix = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),), log=log)
-    assert sorted(row[0] for row in source.read(spark, prefix).collect()) == expected
-    assert source.lag(prefix) == Lag(count=0, unit="messages")
-
-
-def consumed(kafka: Topics, topic: str, partition: int) -> int:
-    """Where a partition ends for a consumer of committed messages."""
-    settings = {"bootstrap.servers": kafka.url, "group.id": "test", "isolation.level": "read_committed"}
-    with closing(Consumer(settings)) as consumer:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1])
+    taken = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=text),), log=log)
+    assert sorted(row[0] for row in source.read(spark, taken).collect()) == expected
+    assert source.lag(taken) == Lag(count=0, unit="messages")
 
 
 def test_who_asks_for_uncommitted_messages_gets_all_of_them(kafka: Topics, spark: SparkSession, mixed: str) -> None:
@@ -134,6 +150,7 @@ def test_an_open_transaction_holds_messages_back_and_is_named_and_what_it_commit
         assert later.starting_offsets == {topic: {0: 1, 1: 0}}, "where a reader of committed messages comes to"
         producer.commit_transaction(20)
         producer.begin_transaction()
+    settled(kafka, topic)
     [standing] = hr.status(hr.load(root))
     assert standing.backlog is not None
     assert (standing.backlog.count > 3, standing.backlog.problem) == (True, "")
@@ -145,7 +162,7 @@ def test_an_open_transaction_holds_messages_back_and_is_named_and_what_it_commit
 def test_messages_that_were_read_before_they_were_committed_are_not_blamed_on_retention(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    topic = kafka.make()
+    topic = kafka.make(2)
     uncommitted = ", options={'kafka.isolation.level': 'read_uncommitted'}"
     root = write(tmp_path / "p", kafka.url, topic, uncommitted)
     with transaction(kafka, topic, sale("a", 1), at=HOUR_AGO):
@@ -157,5 +174,6 @@ def test_messages_that_were_read_before_they_were_committed_are_not_blamed_on_re
         said = refused(root, spark)
         assert said.startswith("HR343: query 'totals': a partition of its topic ends before what was read of it: ")
         assert "an open transaction holds messages back" in said
+    settled(kafka, topic)
     assert ran(root, spark).exit_code == 0
     assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]

@@ -74,7 +74,11 @@ def test_a_topic_that_was_created_again_is_refused_until_its_new_id_is_accepted(
     with pytest.raises(SourceError, match="was deleted and created again"):
         Kafka(bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="latest").since(spark, prefix)
 
-    if messages == 9:
+    if messages == 1:
+        hr.reset(hr.load(root), "totals", result="drop").apply()
+        assert ran(root, spark).exit_code == 0
+        assert rows(root / "out.db", TOTALS) == [("new", 1)]
+    else:
         write(root, kafka.url, topic, f", topic_ids={{{topic!r}: {now!r}}}")
         [judgement] = hr.plan(hr.load(root), spark=spark)
         noted = [note.what for note in judgement.notes if note.code == "HR538"]
