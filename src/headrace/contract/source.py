@@ -155,6 +155,13 @@ class Source(Connector):
         if problem := self.recreated(before, now):
             raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
 
+    def ends_before(self, spark: SparkSession, prefix: SourcePrefix) -> OptionError | None:
+        """That the source now ends before the newest batch of `prefix` did, so that no start can resume from there.
+
+        Asked before each start, before anything is written, and from time to time while the query runs.
+        """
+        return None
+
     def accepting(self, name: str, id_: str) -> str:
         """How an option accepts the new id, as the end of a fix."""
         return ""

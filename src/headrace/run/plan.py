@@ -16,6 +16,7 @@ from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
+from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
@@ -131,11 +132,12 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
             require()
         except HeadraceError as error:
             yield from error.findings
-    kept = _kept_ids(home)
+    kept, reached = _kept_ids(home), _reached(home)
     for source in project.sources_of(query) if connect else ():
         try:
             source.connector.check_connection(spark)
-            yield from _compare_ids(query, source, kept, source.connector.object_ids(spark))
+            now = source.connector.object_ids(spark)
+            yield from _compare_with_read(query, source, kept, now, reached, spark)
         except HeadraceError as error:
             for finding in error.findings:
                 yield (finding if finding.where.file else finding.but(where=source.where)).weighed("warning")
@@ -333,11 +335,11 @@ def identified(
 
     An error among the findings says that one was created again. Raises SourceError where a system does not answer.
     """
-    kept, met = _kept_ids(home), list[Finding]()
+    kept, reached, met = _kept_ids(home), _reached(home), list[Finding]()
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             now = source.connector.object_ids(spark)
-        met += _compare_ids(query, source, kept, now)
+            met += _compare_with_read(query, source, kept, now, reached, spark)
         before = kept.get(source.name, {})
         kept[source.name] = {**before, **{name: id_ for name, id_ in now.items() if id_ or name not in before}}
     return {name: ids for name, ids in kept.items() if ids}, tuple(met)
@@ -347,10 +349,29 @@ def _kept_ids(home: Home) -> dict[str, dict[str, str]]:
     return SourceIds(home.layout.home).read() if home.begun or home.checkpoint.source_names() else {}
 
 
-def _compare_ids(
-    query: Query, source: NamedSource, kept: Mapping[str, Mapping[str, str]], now: Mapping[str, str]
+def _reached(home: Home) -> dict[str, SourcePrefix]:
+    """How far each source was read, or is to be read by the batch that is planned."""
+    last = home.checkpoint.last_batch
+    entry = None if last is None else home.checkpoint.offset(last)
+    return {
+        name: SourcePrefix(batches=(SourceBatch(batch=entry.batch, start=None, end=end),))
+        for name, end in (entry.offsets.items() if entry is not None else ())
+    }
+
+
+def _compare_with_read(
+    query: Query,
+    source: NamedSource,
+    kept: Mapping[str, Mapping[str, str]],
+    now: Mapping[str, str],
+    reached: Mapping[str, SourcePrefix],
+    spark: SparkSession,
 ) -> Iterator[Finding]:
-    for problem in source.connector.compare_ids(kept.get(source.name, {}), now):
+    """What is to be said of a source that is not the one that was read, or no longer reaches as far."""
+    problems = list(source.connector.compare_ids(kept.get(source.name, {}), now))
+    if source.name in reached and all(problem.severity != "error" for problem in problems):
+        problems += filter(None, [source.connector.ends_before(spark, reached[source.name])])
+    for problem in problems:
         what = f"query '{query.name}', source '{source.name}': {problem.what}"
         found = Finding(code=problem.code, what=what, fix=problem.fix, severity=problem.severity, where=source.where)
         yield with_command(query, found)

@@ -23,6 +23,15 @@ ISOLATION = "kafka.isolation.level"
 # What a broker that draws no ids gives as such.
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _PREFIX = "kafka."
+# Why a partition may end before the offset that a query has read it to.
+SHORT = (
+    "it has lost its newest messages, was created again, or an open transaction holds messages back that were read "
+    "before it was committed"
+)
+SHORT_FIX = (
+    "look with headrace status for an open transaction and start again once it has ended; else put the messages back, "
+    "or reset the query (headrace reset QUERY)"
+)
 FAILURES = (
     Failure(
         code="HR302",
@@ -33,10 +42,8 @@ FAILURES = (
     Failure(
         code="HR343",
         pattern=r"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED|Partition \S+ offset was changed from",
-        what="a partition of its topic ends before what was read of it: it has lost its newest messages, was created "
-        "again, or an open transaction holds messages back that were read before it was committed",
-        fix="look with headrace status for an open transaction and start again once it has ended; else put the "
-        "messages back, or reset the query (headrace reset QUERY)",
+        what=f"a partition of its topic ends before what was read of it: {SHORT}",
+        fix=SHORT_FIX,
     ),
     Failure(
         code="HR343",
@@ -144,6 +151,11 @@ class Client:
         """The first offset that each of the (topic, partition) still has; a topic that is gone is left out."""
         there = self.topics()
         return self._offsets([(topic, partition) for topic, partition in places if topic in there], "earliest")
+
+    def latest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where each of the (topic, partition) ends; a topic that is gone is left out."""
+        there = self.topics()
+        return self._offsets([(topic, partition) for topic, partition in places if topic in there], "latest")
 
     def at_time(self, places: Iterable[tuple[str, int]], at_ms: int) -> dict[tuple[str, int], int]:
         """The first offset of each (topic, partition) whose message came at a time or later; else the next one."""

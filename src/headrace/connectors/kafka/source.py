@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from headrace import contract
 from headrace.connectors.kafka import prefix as kafka_prefix
-from headrace.connectors.kafka.client import FAILURES, ISOLATION, Client, client
+from headrace.connectors.kafka.client import FAILURES, ISOLATION, SHORT, SHORT_FIX, Client, client
 from headrace.connectors.kafka.options import KafkaOptions, avro_text
 from headrace.errors import SourceError
 
@@ -178,6 +178,21 @@ class Kafka(KafkaOptions, contract.Source):
         if lag is not None and lag.problem:
             fix = "end the program that holds it open; kafka-transactions.sh find-hanging shows it, and abort ends it"
             yield contract.OptionError(code="HR348", what=lag.problem, fix=fix, severity="warning")
+
+    def ends_before(self, spark: SparkSession, prefix: contract.SourcePrefix) -> contract.OptionError | None:
+        """Spark would plan a batch that ends there, and fail over it at each start from then on."""
+        position = kafka_prefix.reached(prefix)
+        if not position or not self.fail_on_data_loss:
+            return None
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            ends = broker.latest(position)
+        for (topic, partition), end in sorted(ends.items()):
+            if end < (offset := position[topic, partition]):
+                what = (
+                    f"topic '{topic}', partition {partition}, ends at offset {end} and was read up to {offset}: {SHORT}"
+                )
+                return contract.OptionError(code="HR343", what=what, fix=SHORT_FIX)
+        return None
 
     def reported_lag(self, end: str, latest: str) -> contract.Lag:
         """What the topics held when the batch was planned, as Spark had asked the broker for it."""
