@@ -353,10 +353,10 @@ def _reached(home: Home) -> dict[str, SourcePrefix]:
     """How far each source was read, or is to be read by the batch that is planned."""
     last = home.checkpoint.last_batch
     entry = None if last is None else home.checkpoint.offset(last)
-    return {
-        name: SourcePrefix(batches=(SourceBatch(batch=entry.batch, start=None, end=end),))
-        for name, end in (entry.offsets.items() if entry is not None else ())
-    }
+    if entry is None:
+        return {}
+    shares = {name: SourceBatch(batch=entry.batch, start=None, end=end) for name, end in entry.offsets.items()}
+    return {name: SourcePrefix(batches=(share,)) for name, share in shares.items()}
 
 
 def _compare_with_read(
