@@ -32,7 +32,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
-from headrace.findings import Severity, objection, passes, refuses, severity_of
+from headrace.findings import Severity, objection, passes, passes_soon, refuses, severity_of
 from headrace.redaction import redacted
 
 EXIT_BROKEN = 2
@@ -141,6 +141,11 @@ class Finding(PlainData):
     def passes(self) -> bool:
         """Whether a later start can succeed although nobody has corrected anything."""
         return passes(self.code, self.what)
+
+    @property
+    def passes_soon(self) -> bool:
+        """Whether the next attempt mostly succeeds."""
+        return passes_soon(self.code)
 
     @property
     def refuses(self) -> bool:

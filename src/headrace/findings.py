@@ -14,7 +14,9 @@ OURS = re.compile(r"HR\d{3}")
 NOTE: tuple[Severity, ...] = ("note",)
 WARNING: tuple[Severity, ...] = ("warning",)
 # What others raise, as a function of the user's, is told by its words.
-Passes = Literal["always", "by its words", "never"]
+Passes = Literal["soon", "always", "by its words", "never"]
+# By the next attempt, so that a query whose trigger ends is started again too.
+SOON: Passes = "soon"
 ALWAYS: Passes = "always"
 BY_WORDS: Passes = "by its words"
 
@@ -173,6 +175,9 @@ CODES = (
     Code("HR343", "messages, versions or snapshots are gone"),
     Code("HR344", "rows of a table were changed or deleted"),
     Code("HR345", "the columns of a Delta table have changed"),
+    Code("HR346", "a topic or a table was deleted and created again"),
+    Code("HR347", "a system gives no ids of what is read", NOTE),
+    Code("HR348", "an open transaction holds messages back", WARNING),
     Code("HR349", "the log of a Delta table cannot be read"),
     Code("HR355", "an Iceberg table cannot be read"),
     Code("HR360", "files are left out and never read", WARNING),
@@ -267,7 +272,7 @@ CODES = (
     Code("HR601", "a query failed", passes=BY_WORDS),
     Code("HR604", "Spark ran out of memory"),
     Code("HR607", "a Python worker of Spark died", passes=ALWAYS),
-    Code("HR608", "a Python worker of Spark did not start in time", passes=ALWAYS),
+    Code("HR608", "a Python worker of Spark did not start in time", passes=SOON),
     Code("HR640", "the query asks for the time of the batch", NOTE),
     Code("HR641", "the result depends on the order of rows", NOTE),
     Code("HR643", "a setting of Spark is changed while the query is built", WARNING),
@@ -363,7 +368,12 @@ CATALOGUE = {each.code: each for each in CODES}
 def passes(code: str, what: str) -> bool:
     """Whether a fault of this code, in these words, passes by itself; of a code of others only the words tell."""
     known = CATALOGUE[code].passes if code in CATALOGUE else BY_WORDS
-    return known == ALWAYS or (known == BY_WORDS and has_passing_words(what))
+    return known in (SOON, ALWAYS) or (known == BY_WORDS and has_passing_words(what))
+
+
+def passes_soon(code: str) -> bool:
+    """Whether a fault of this code is mostly gone with the next attempt."""
+    return code in CATALOGUE and CATALOGUE[code].passes == SOON
 
 
 def refuses(code: str, what: str) -> bool:

@@ -34,7 +34,12 @@ CASES: dict[str, tuple[Connector, str, str]] = {
     "rows that were changed": (DELTA, "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update", "HR344"),
     "columns that were changed": (DELTA, "[DELTA_SCHEMA_CHANGED] Detected schema change", "HR345"),
     "a version that is gone": (DELTA, "Cannot time travel Delta table to version 3", "HR343"),
-    "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR343"),
+    "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR346"),
+    "an offset that is beyond the end": (
+        KAFKA,
+        "[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] Some data may have been lost",
+        "HR343",
+    ),
     "files that are gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
     "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
     "a reader without a method": (

@@ -17,7 +17,7 @@ from headrace.model import NamedSource
 from headrace.plan.comparison import compare
 from headrace.plan.difference import worst
 from headrace.plan.ends import source_facts
-from headrace.queries.form import QueryForm
+from headrace.queries.form import OperatorForm, QueryForm
 
 pytestmark = pytest.mark.plain
 
@@ -25,7 +25,8 @@ TOPICS = Kafka(bootstrap_servers="one:9092", subscribe=("a", "b"))
 JSON = replace(TOPICS, value="json", schema="id INT")
 LINES = Socket(host="here", port=9999)
 TABLE = Delta(path="lake/events")
-COMMITTED = {"kafka.isolation.level": "read_committed"}
+COMMITTED = {"kafka.Isolation.level": "read_committed"}
+UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 FILES = Files(path="in", format="json", schema="id INT")
 
 # A source before and now, and the verdict on a query without a state.
@@ -38,8 +39,9 @@ SOURCES: dict[str, tuple[Any, Any, str]] = {
     "what happens after a loss": (TOPICS, replace(TOPICS, fail_on_data_loss=False), "same"),
     "a column that nobody reads": (JSON, replace(JSON, keep=("offset",), include_headers=True), "same"),
     "an option of the consumer": (TOPICS, replace(TOPICS, options={"kafka.fetch.max.bytes": "9"}), "same"),
-    "the default isolation": (TOPICS, replace(TOPICS, options={"kafka.isolation.level": "read_uncommitted"}), "same"),
-    "committed messages alone": (TOPICS, replace(TOPICS, options=COMMITTED), "forward"),
+    "the default isolation": (TOPICS, replace(TOPICS, options=COMMITTED), "same"),
+    "uncommitted messages too": (TOPICS, replace(TOPICS, options=UNCOMMITTED), "forward"),
+    "the ids of moved topics": (TOPICS, replace(TOPICS, topic_ids={"a": "4nWXE2KDRsyjgXSk7KMU3Q"}), "same"),
     "a topic more": (TOPICS, replace(TOPICS, subscribe=("a", "b", "c")), "forward"),
     "another topic": (TOPICS, replace(TOPICS, subscribe=("a", "c")), "forward"),
     "a pattern": (TOPICS, replace(TOPICS, subscribe=None, subscribe_pattern="a|b"), "forward"),
@@ -66,3 +68,25 @@ def test_a_source_is_known_by_the_rows_that_it_gives(tmp_path: Path, before: Any
         return QueryForm(sources={"events": source_facts(project, source, str)})
 
     assert worst(compare(form(before), form(now))) == verdict
+
+
+def test_a_query_that_read_uncommitted_messages_by_default_is_given_a_sentence_and_none_if_it_goes_on_so(
+    tmp_path: Path,
+) -> None:
+    project = hr.Project(name="p", root=tmp_path)
+
+    def form(connector: Any) -> QueryForm:
+        return QueryForm(
+            sources={
+                "events": source_facts(project, NamedSource(name="events", kind="kafka", connector=connector), str)
+            },
+            operators=(OperatorForm(kind="Aggregate"),),
+        )
+
+    # As Headrace recorded a source while Spark's default was its own.
+    before = form(TOPICS)
+    del before.sources["events"]["options kafka.isolation.level"]
+    [difference] = compare(before, form(TOPICS))
+    assert (difference.verdict, difference.now) == ("safe", "read_committed")
+    assert "messages of aborted transactions are no longer read" in difference.why
+    assert list(compare(before, form(replace(TOPICS, options=UNCOMMITTED)))) == []

@@ -125,6 +125,10 @@ def test_without_a_policy_a_query_that_runs_on_is_started_again_for_ever_and_one
     assert (pauses[:4], set(pauses[9:])) == ([1, 2, 4, 8], {300})
     assert (running_on.now.limit, running_on.now.restarts) == (None, 40)
     assert Failing(project, ends=True).fail() is None
+    late = replace(AWAY, code="HR608", what="a Python worker of Spark was started and did not connect in time")
+    ending = Failing(project, ends=True)
+    assert [ending.fail(finding=late) for _ in range(4)] == [1, 2, 4, None]
+    assert Failing(project_with(tmp_path / "never", '"never"'), ends=True).fail(finding=late) is None
     assert Failing(project_with(tmp_path / "never", '"never"')).fail() is None
     assert Failing(project_with(tmp_path / "exits", "None", "exit_on_failure: true\n")).fail() is None
     assert Restart().pause_before(10_000) == Restart().longest_pause.seconds

@@ -59,6 +59,15 @@ def finding_of(message: str) -> Finding:
             id="a dead Python worker",
         ),
         pytest.param(
+            HEAD
+            + "org.apache.spark.api.python.StreamingPythonRunner$StreamingPythonRunnerInitializationTimeoutException: "
+            "[STREAMING_PYTHON_RUNNER_INITIALIZATION_TIMEOUT_FAILURE] Streaming Runner initialization failed. "
+            "Socket connection timeout. Cause: null SQLSTATE: XXKST",
+            "HR608",
+            "was started and did not connect in time",
+            id="a Python worker that says nothing",
+        ),
+        pytest.param(
             HEAD + "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat x.Y\n"
             "Caused by: java.net.SocketTimeoutException: Timed out while waiting for the Python worker\n",
             "HR608",

@@ -57,7 +57,7 @@ def unreadable(place: Path, error: OSError) -> Finding:
     return Finding(
         code="HR540",
         where=Where(file=str(place)),
-        what=f"the directory cannot be read: {error.strerror}",
+        what=f"the directory cannot be read: {reason(error)}",
         fix="give the user that runs the query the right to read and write the storage directory",
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.read_files import ReadFile, ReadFiles
-from headrace.checkpoint.sources import further_uses
+from headrace.checkpoint.source_ids import SourceIds
+from headrace.checkpoint.sources import further_uses, source_of
 from headrace.errors import CheckpointError, Where
 from headrace.storage import json_record
 
@@ -38,11 +40,14 @@ class SourcePrefix:
         compacted files are already unfolded (file source: one JSON line for each file, with path, timestamp, batchId).
     read_files: reads what the files were when they were read, by their paths; not each one is known. Raises
         CheckpointError.
+    ids: reads the ids that the things read had when they were read first, by name (`object_ids` of a source). Raises
+        CheckpointError.
     """
 
     batches: tuple[SourceBatch, ...]
     log: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     read_files: Callable[[], Mapping[str, ReadFile]] = field(default=dict, compare=False, repr=False)
+    ids: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -135,12 +140,13 @@ def _prefixes(
     checkpoint: Checkpoint, before: OffsetEntry | None, entries: dict[int, OffsetEntry], names: Sequence[str]
 ) -> dict[str, SourcePrefix]:
     keys = _keys(checkpoint, entries, names)
-    read_files = ReadFiles(checkpoint.root.parent).read
+    read_files, ids = ReadFiles(checkpoint.root.parent).read, SourceIds(checkpoint.root.parent)
     return {
         name: SourcePrefix(
             batches=batches_of(key, entries, None if before is None else before.offsets.get(key)),
             log=checkpoint.source_log(key),
             read_files=read_files,
+            ids=partial(ids.of, source_of(name)),
         )
         for name, key in keys.items()
     }

@@ -288,7 +288,7 @@ def _fault(files: list[Path]) -> str | None:
             fault_of(file) or (_zip_fault(file) if file.suffix == ".zip" else _stream_fault(file)) for file in files
         ]
     except OSError as error:
-        return f"it cannot be read: {error.strerror}"
+        return f"it cannot be read: {reason(error)}"
     return None if None in faults else faults[0]
 
 
@@ -300,7 +300,7 @@ def _schemas(folder: Path) -> Iterator[Finding]:
         try:
             fault = fault_of(file)
         except OSError as wrong:
-            fault = f"it cannot be read: {wrong.strerror}"
+            fault = f"it cannot be read: {reason(wrong)}"
         if fault is None and file.read_bytes()[2:3] != b"v":
             fault = "it does not begin with a version"
         if fault is not None:

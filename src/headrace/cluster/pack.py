@@ -132,7 +132,7 @@ def locked(file: Path) -> dict[str, str]:
     try:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
     except OSError as error:
-        what = f"the lock file {file} cannot be read: {error.strerror}"
+        what = f"the lock file {file} cannot be read: {reason(error)}"
         raise PlatformError(code="HR857", what=what, fix="name one that pip can install from") from error
     found: dict[str, str] = {}
     for line in text.splitlines():

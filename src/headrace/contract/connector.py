@@ -131,11 +131,13 @@ class Connector(ABC):
     worker_packages: distributions, by the names that pip knows, that its tasks import on the machines of a cluster.
     row_options: names, in lower case, of the system's own options that decide which rows there are, although the option
         that holds them is one of `tuning_options`.
+    row_defaults: values of `row_options` that the connector sets where they are not given.
     """
 
     place_options: ClassVar[tuple[str, ...]] = ("path", "table")
     tuning_options: ClassVar[tuple[str, ...]] = ()
     row_options: ClassVar[tuple[str, ...]] = ()
+    row_defaults: ClassVar[Mapping[str, str]] = {}
     positional: ClassVar[str] = ""
     worker_packages: ClassVar[tuple[str, ...]] = ()
     lacking: ClassVar[tuple[Finding, ...]] = ()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.prefix import SourcePrefix
@@ -46,6 +46,7 @@ class Lag:
     """What a source still holds that no batch has taken yet. `unit` is the field's word: files, rows, messages.
 
     left_out: how many besides no batch will ever take; changed: how many of them are no longer what a batch has read.
+    problem: why no batch takes it now, as the end of a sentence; empty: the next batch does.
     oldest_ms: when the oldest of it came, in milliseconds since 1970: a message's timestamp, a file's modification
         time; None: not known, or nothing waits.
     at_ms: when it was so; None: just now, or when what it stands in was written.
@@ -56,6 +57,7 @@ class Lag:
     bytes: int | None = None
     left_out: int = 0
     changed: int = 0
+    problem: str = field(default="", compare=False)
     oldest_ms: int | None = field(default=None, compare=False)
     at_ms: int | None = field(default=None, compare=False)
 
@@ -70,7 +72,11 @@ class Source(Connector):
     """An unbounded input. To write: `facts` and `stream`; with `read`, `verify` can prove what was made of it.
 
     A bounded input is no source: give a function that returns its DataFrame, for use under `@table`.
+
+    object_kind: what `object_ids` gives ids of.
     """
+
+    object_kind: ClassVar[str] = "table"
 
     @property
     @abstractmethod
@@ -111,6 +117,54 @@ class Source(Connector):
         state that is made again of other rows would not fit it. Such a start is refused.
         """
         return None
+
+    def object_ids(self, spark: SparkSession) -> Mapping[str, str]:
+        """The ids that the system has drawn for what is read, by name, as of each topic; '' where it draws none.
+
+        They are kept before the first batch and compared before each later start: what has another id was deleted and
+        created again under its name, and offsets in the former one mean nothing in it.
+        """
+        return {}
+
+    @property
+    def accepted_ids(self) -> Mapping[str, str]:
+        """The ids, by name, that an option accepts in place of those that were kept."""
+        return {}
+
+    def compare_ids(self, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[OptionError]:
+        """What is to be said of ids that differ from those that were kept; an error: something was created again."""
+        for name, id_ in sorted(now.items()):
+            thing, former = f"{self.object_kind} '{name}'", before.get(name)
+            if not id_:
+                what = f"the id of {thing} is not known, so that it is not seen if it is deleted and created again"
+                yield OptionError(code="HR347", what=what, fix="use a broker of Kafka 2.8 or newer", severity="note")
+            elif former and id_ != former and id_ == self.accepted_ids.get(name):
+                what = f"{thing} has another id than before, which is accepted: {id_}, was {former}"
+                yield OptionError(code="HR538", what=what, severity="note")
+            elif former and id_ != former:
+                what = f"{thing} was deleted and created again: its id is {id_}, and was {former} when the query first "
+                fix = f"reset the query (headrace reset QUERY){self.accepting(name, id_)}"
+                yield OptionError(code="HR346", what=f"{what}read it", fix=fix)
+
+    def recreated(self, before: Mapping[str, str], now: Mapping[str, str]) -> OptionError | None:
+        """That something has another id `now` than `before`, and no option accepts it."""
+        return next((problem for problem in self.compare_ids(before, now) if problem.severity == "error"), None)
+
+    def require_same(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Raise SourceError where something has another id `now` than `before`, and no option accepts it."""
+        if problem := self.recreated(before, now):
+            raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
+
+    def ends_before(self, spark: SparkSession, prefix: SourcePrefix) -> OptionError | None:
+        """That the source now ends before the newest batch of `prefix` did, so that no start can resume from there.
+
+        Asked before each start, before anything is written, and from time to time while the query runs.
+        """
+        return None
+
+    def accepting(self, name: str, id_: str) -> str:
+        """How an option accepts the new id, as the end of a fix."""
+        return ""
 
     def starting_position(self) -> str:
         """Where a query without a checkpoint begins, as the end of a sentence: `at the earliest messages`.
@@ -194,9 +248,9 @@ class Source(Connector):
         return None
 
     def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
-        """What lies there and will never be given, without a JVM; asked by `verify`, and from time to time by `run`.
+        """What lies there and is not given, for ever or by now; asked by `verify`, and from time to time by `run`.
 
-        `prefix` has the source's own log, and perhaps the newest batch alone.
+        It starts no JVM. `prefix` has the source's own log, and perhaps the newest batch alone.
         """
         return iter(())
 

@@ -86,6 +86,7 @@ class Sources:
         min_partitions: int | None = None,
         fail_on_data_loss: bool = True,
         include_headers: bool = False,
+        topic_ids: Mapping[str, str | int | float | bool] = ...,
         on_bad_row: Literal["fail", "quarantine"] = "fail",
         options: Mapping[str, str | int | float | bool] = ...,
         watermark: tuple[str, str] | None = None,

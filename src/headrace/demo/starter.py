@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.demo.generator import write_file
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, reason
 from headrace.load.schema import schema
 
 Form = Literal["python", "sql"]
@@ -49,7 +49,7 @@ def write_project(directory: Path, *, form: Form = "python", event_files: int = 
     except OSError as error:
         raise HeadraceError(
             code="HR093",
-            what=f"the project cannot be written to '{directory}': {error.strerror}",
+            what=f"the project cannot be written to '{directory}': {reason(error)}",
             fix="name a directory that you may write to and that has room",
         ) from error
     return written

@@ -165,6 +165,7 @@ def total(parts: Mapping[str, Lag | None]) -> Lag | None:
         bytes=sum(sizes) if len(sizes) == len(known) else None,
         left_out=sum(part.left_out for part in known),
         changed=sum(part.changed for part in known),
+        problem=next((part.problem for part in known if part.problem), ""),
         oldest_ms=min(oldest) if len(oldest) == sum(part.count > 0 for part in known) > 0 else None,
         at_ms=min((part.at_ms for part in known if part.at_ms is not None), default=None),
     )

@@ -130,10 +130,10 @@ class MetricsObserver(Observer):
         yield self._gauge("headrace_verify_mismatched_rows", "Rows that the newest verify found to differ.", (), wrong)
 
     def _lags(self, lags: Mapping[str, Mapping[str, Lag | None]]) -> Iterator[GaugeMetricFamily]:
-        """What the sources answer now; of one that does not answer there is no sample."""
+        """What the sources answer now; no sample of one that does not answer, or whose next rows no batch takes."""
         rows, files, sizes, seconds = (list[Sample]() for _ in range(4))
         for query, source, lag in ((query, name, lag) for query, found in lags.items() for name, lag in found.items()):
-            if lag is None or lag.at_ms is not None:
+            if lag is None or lag.at_ms is not None or (lag.problem and not lag.count):
                 continue
             labels, waiting = [query, source], lag.waiting_seconds(time.time())
             (rows if lag.unit in ROWS else files).append((labels, float(lag.count)))

@@ -28,6 +28,12 @@ _BY_DEFAULT = {
     ("sep", ","),
 }
 _ALIASES = {"delimiter": "sep", "charset": "encoding"}
+# What a newer Headrace sets where an option is not given, and what that means for a query that ran without it.
+_NEW_DEFAULTS = {
+    ("options kafka.isolation.level", "read_committed"): "messages of aborted transactions are no longer read, and "
+    "those that were read stay in the result: headrace rebuild leaves them out; to read them as before, set "
+    "kafka.isolation.level to read_uncommitted in the source's options",
+}
 
 
 def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str, Any]:
@@ -123,6 +129,8 @@ def schema_fields(schema: str) -> list[str]:
 def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterator[tuple[str, Any]]:
     for option in fields(cast(Any, connector)):
         value = getattr(connector, option.name)
+        if option.name == "options" and isinstance(value, Mapping):
+            value = {**connector.row_defaults, **{key.lower(): text for key, text in value.items()}}
         if option.name in _TOLD_BY_THE_PLAN or value in (None, "", (), {}):
             continue
         if option.name in connector.tuning_options:
@@ -204,7 +212,9 @@ def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: Q
         if was == is_ or (key in ("columns", "judged columns") and not _reads_otherwise(key, was, is_)):
             continue
         verdict, why = mixing(before), "rows from now on are read otherwise than those before"
-        if key == "place" and _takes_all(str(was)) == _takes_all(str(is_)):
+        if was is None and (key, str(is_)) in _NEW_DEFAULTS:
+            verdict, why = "safe", _NEW_DEFAULTS[key, str(is_)]
+        elif key == "place" and _takes_all(str(was)) == _takes_all(str(is_)):
             verdict, why = "safe", "both name the same files of one directory"
         elif key == "place" and directory(str(was)) == directory(str(is_)):
             why = "which files are read from now on follows another pattern than which were read before"

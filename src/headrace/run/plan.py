@@ -14,7 +14,9 @@ from headrace.check.analysed import analysed
 from headrace.check.structure import concerning
 from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint.prefix import planned_prefix
+from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
+from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.plan.forming import NO_NAMES, form_of
@@ -23,6 +25,7 @@ from headrace.queries.application import application, known_application, sink_co
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
 from headrace.queries.inspect_checkpoint import problems, require_state
+from headrace.queries.layout import QueryLayout
 from headrace.queries.location import Home, require_same_sink
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.manifest import revision as revision_of
@@ -129,9 +132,12 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
             require()
         except HeadraceError as error:
             yield from error.findings
+    kept, reached = _kept_ids(home), _reached(home)
     for source in project.sources_of(query) if connect else ():
         try:
             source.connector.check_connection(spark)
+            now = source.connector.object_ids(spark)
+            yield from _compare_with_read(query, source, kept, now, reached, spark)
         except HeadraceError as error:
             for finding in error.findings:
                 yield (finding if finding.where.file else finding.but(where=source.where)).weighed("warning")
@@ -170,6 +176,7 @@ def _frame(project: Project, query: Query, spark: SparkSession, home: Home, stre
 class Planned:
     """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
 
+    source_ids: of the topics and tables that it reads, by source and name.
     fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
     """
 
@@ -180,6 +187,7 @@ class Planned:
     tables: Tables
     versions: Mapping[str, int]
     counters: Counters
+    source_ids: Mapping[str, Mapping[str, str]]
     notes: tuple[Finding, ...]
     streams: Mapping[str, DataFrame]
 
@@ -204,6 +212,8 @@ def planned(request: Request, home: Home) -> Planned:
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             source.connector.check_connection(spark)
+    ids, met = identified(project, query, home, spark) if home.lasting else ({}, ())
+    _require_sound(met)
     request.begin("making its plan")
     _require_sound(cores(project, query, spark))
     register_written(project, query, spark)
@@ -238,7 +248,8 @@ def planned(request: Request, home: Home) -> Planned:
         versions=versions,
         counters=counters,
         streams=streams,
-        notes=(*beginnings, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
+        source_ids=ids,
+        notes=(*beginnings, *met, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
     )
 
 
@@ -315,6 +326,66 @@ def require_planned(project: Project, query: Query, home: Home) -> None:
         if problem is not None and _is_in(project, query, home):
             found = Finding(code=problem.code, what=problem.what, fix=problem.fix, where=source.where)
             raise SourceError(with_command(query, found))
+
+
+def identified(
+    project: Project, query: Query, home: Home, spark: SparkSession
+) -> tuple[dict[str, dict[str, str]], tuple[Finding, ...]]:
+    """The ids of the topics and tables that the query reads, and what differs from those that it has read so far.
+
+    An error among the findings says that one was created again. Raises SourceError where a system does not answer.
+    """
+    kept, reached, met = _kept_ids(home), _reached(home), list[Finding]()
+    for source in project.sources_of(query):
+        with named(f"query '{query.name}', source '{source.name}'", source.where):
+            now = source.connector.object_ids(spark)
+            met += _compare_with_read(query, source, kept, now, reached, spark)
+        before = kept.get(source.name, {})
+        kept[source.name] = {**before, **{name: id_ for name, id_ in now.items() if id_ or name not in before}}
+    return {name: ids for name, ids in kept.items() if ids}, tuple(met)
+
+
+def _kept_ids(home: Home) -> dict[str, dict[str, str]]:
+    return SourceIds(home.layout.home).read() if home.begun or home.checkpoint.source_names() else {}
+
+
+def _reached(home: Home) -> dict[str, SourcePrefix]:
+    """How far each source was read, or is to be read by the batch that is planned."""
+    last = home.checkpoint.last_batch
+    entry = None if last is None else home.checkpoint.offset(last)
+    if entry is None:
+        return {}
+    shares = {name: SourceBatch(batch=entry.batch, start=None, end=end) for name, end in entry.offsets.items()}
+    return {name: SourcePrefix(batches=(share,)) for name, share in shares.items()}
+
+
+def _compare_with_read(
+    query: Query,
+    source: NamedSource,
+    kept: Mapping[str, Mapping[str, str]],
+    now: Mapping[str, str],
+    reached: Mapping[str, SourcePrefix],
+    spark: SparkSession,
+) -> Iterator[Finding]:
+    """What is to be said of a source that is not the one that was read, or no longer reaches as far."""
+    problems = list(source.connector.compare_ids(kept.get(source.name, {}), now))
+    if source.name in reached and all(problem.severity != "error" for problem in problems):
+        problems += filter(None, [source.connector.ends_before(spark, reached[source.name])])
+    for problem in problems:
+        what = f"query '{query.name}', source '{source.name}': {problem.what}"
+        found = Finding(code=problem.code, what=what, fix=problem.fix, severity=problem.severity, where=source.where)
+        yield with_command(query, found)
+
+
+def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> Finding | None:
+    """That a topic or a table was created again while the query runs; the ids of new ones are kept.
+
+    Raises SourceError where a system does not answer, and CheckpointError.
+    """
+    ids, met = identified(project, query, Home(layout=layout), spark)
+    if not _refused(met):
+        SourceIds(layout.home).write(ids)
+    return next((finding for finding in met if finding.severity == "error"), None)
 
 
 def _is_in(project: Project, query: Query, home: Home) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, renamed
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.model import Project, Query
@@ -316,6 +317,8 @@ def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[st
         reached("offsets")
         Archive(layout.archive).rename_sources(names)
         reached("archive")
+        SourceIds(layout.home).rename_sources(names)
+        reached("source ids")
         for folder in sorted(layout.quarantine.iterdir()) if layout.quarantine.is_dir() else ():
             new = folder.with_name(renamed(folder.name, names))
             if folder.is_dir() and new != folder:

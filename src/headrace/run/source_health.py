@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from headrace.contract import BatchRecord, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, HeadraceError, SourceError
 from headrace.model import NamedSource
 from headrace.queries.layout import QueryLayout
+from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.messages.refusals import finding_of
 from headrace.storage.durable import replacing
 
@@ -149,7 +151,8 @@ LEFT_OUT_SHARE = 0.05
 class SourceHealth:
     """Asks the sources of one query no more than once a second, and tells once what each one's health check says.
 
-    left_out: what the sources hold and will never give; asked more rarely, told once, and at the end what is new.
+    left_out: what the sources hold and do not give; asked more rarely, told once, and at the end what is new.
+    compare: finds a topic or a table that was deleted and created again; None: the system of no source draws ids.
     """
 
     def __init__(
@@ -157,6 +160,7 @@ class SourceHealth:
         sources: Sequence[NamedSource],
         spark: SparkSession,
         left_out: Callable[[], Iterable[Finding]] = tuple,
+        compare: Callable[[], Finding | None] | None = None,
     ) -> None:
         self.sources = {source.name: source for source in sources}
         self.spark = spark
@@ -164,6 +168,19 @@ class SourceHealth:
         self.left_out = left_out
         self.reported: tuple[Finding, ...] = ()
         self.look_at = 0.0
+        self.compare = compare
+        self.compared: Future[Finding | None] | None = None
+        self.compare_at = time.monotonic() + LEFT_OUT_SECONDS
+
+    def recreated(self) -> Finding | None:
+        """That something was deleted and created again; its system is asked in a thread, which may wait long for it."""
+        now = time.monotonic()
+        if self.compared is None and self.compare is not None and now >= self.compare_at:
+            self.compared = in_thread(self.spark, self.compare, lambda: None, name="headrace-source-ids")
+        if self.compared is None or not self.compared.done():
+            return None
+        answer, self.compared, self.compare_at = self.compared, None, now + LEFT_OUT_SECONDS
+        return None if answer.exception() else answer.result()
 
     def new(self, *, begun: bool) -> Iterator[Finding]:
         """What is gone wrong since it was last asked; `begun`: the query has made a batch."""

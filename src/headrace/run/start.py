@@ -23,6 +23,7 @@ from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
+from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
 from headrace.contract import SinkContext, SinkLedger, Writer
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
@@ -263,6 +264,7 @@ def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: Si
         notes += fill_gap(home.checkpoint, Archive(home.layout.archive), written_async=beside)
     _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
     if home.lasting:
+        SourceIds(home.layout.home).write(plan.source_ids)
         if plan.revision is not None and not home.begun:
             enter(home.layout, plan.revision)
         plan.tables.enter(plan.versions)

@@ -19,6 +19,9 @@ from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
 from headrace.run.query_run import QueryRun, Watching, last_committed
 
+# So often a query whose trigger ends is started again after what mostly passes with the next attempt.
+RESTARTS_OF_ENDING = 3
+
 
 @dataclass(kw_only=True)
 class Supervised:
@@ -120,11 +123,12 @@ class States:
     def restart_later(self, query: Query, finding: Finding, *, ends: bool, ran_seconds: float) -> bool:
         """Start a query again after a pause, if its failure may pass and its policy allows it; False if not.
 
-        ends: its trigger comes to an end, so that it is started again only where that is declared. ran_seconds: since
-        its last start.
+        ends: its trigger comes to an end, so that it is started again only where that is declared, or where the next
+        attempt mostly succeeds. ran_seconds: since its last start.
         """
         supervised = self._all[query.name]
-        policy = query.restart or Restart(limit=0 if ends else Restart.limit)
+        of_ending = RESTARTS_OF_ENDING if finding.passes_soon else 0
+        policy = query.restart or Restart(limit=of_ending if ends else Restart.limit)
         limit = 0 if self._project.target.operations.exit_on_failure else policy.limit
         before = 0 if ran_seconds >= policy.quiet.seconds else supervised.state.attempt
         if not finding.passes or (limit is not None and before >= limit):

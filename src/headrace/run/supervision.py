@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
-from headrace.contract import Observer, QueryStart
+from headrace.contract import Observer, QueryStart, overrides
 from headrace.errors import HeadraceError, QueryFailed
 from headrace.model import Once, Project, Query, Trigger
 from headrace.observe.board import Board, LiveStart, Order, Orders, RunResult
@@ -28,6 +28,7 @@ from headrace.registry import known_failures
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
 from headrace.run.late_output import LateOutput, WriteLate
+from headrace.run.plan import find_recreated
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
 from headrace.run.rename import brought_along
 from headrace.run.source_health import QuarantineFiles, SourceHealth
@@ -37,6 +38,7 @@ from headrace.run.stop import OrderDesk, Stopping, StopRequest
 from headrace.run.vitals import Vitals
 from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.messages.failures import finding_of_message
+from headrace.spark.stream.foreach_batch import Halt
 from headrace.spark.stream.listener import Listener
 from headrace.user_code import serving
 
@@ -259,7 +261,12 @@ class Supervision:
             if write is not None and lasting
             else None,
             source_health=SourceHealth(
-                sources, self.spark, (lambda: left_out(self.project, query, layout)) if lasting else tuple
+                sources,
+                self.spark,
+                (lambda: left_out(self.project, query, layout)) if lasting else tuple,
+                (lambda: find_recreated(self.project, query, layout, self.spark))
+                if lasting and any(overrides(source.connector, "object_ids") for source in sources)
+                else None,
             ),
         )
 
@@ -313,6 +320,8 @@ class Supervision:
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health, watched.query.name)
                 self.account.warned(watched, [health])
+            if (recreated := watched.source_health.recreated()) is not None and watched.halt is None:
+                watched.running.recreated, watched.halt = recreated, Halt(watched.running.handle, self.spark)
         self.account.beat([each.run for each in self.states if each.run is not None and not each.state.has_ended])
         self.account.look_inside(self.watching)
         self.vitals.look(self.watching)
@@ -330,6 +339,11 @@ class Supervision:
         """A query has ended: for good, or to continue over other versions of its tables."""
         self.watching.hear_out(watched)
         error = watched.running.failure()
+        if error is not None and not error.findings[0].passes:
+            # Its messages may be gone because the topic was created again; where that cannot be asked, they are gone.
+            with suppress(Exception):
+                recreated = watched.source_health.compare and watched.source_health.compare()
+                error = QueryFailed(recreated) if recreated else error
         if self.outcomes.lost is not None and (watched.asked or error is not None):
             self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
             return

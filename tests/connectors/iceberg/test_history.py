@@ -195,15 +195,15 @@ def make_again(home: Path, table: Table, numbers: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "says", "code"),
     [
-        (expire, "it was expired"),
-        (set_back, "was set back to a state before"),
-        (make_again, "it was dropped and made again"),
+        (expire, "it was expired", "HR343"),
+        (set_back, "was set back to a state before", "HR343"),
+        (make_again, "it was dropped and made again", "HR346"),
     ],
 )
 def test_what_is_no_longer_there_is_told_and_not_left_out(
-    tmp_path: Path, change: Callable[[Path, Table, list[int]], None], says: str
+    tmp_path: Path, change: Callable[[Path, Table, list[int]], None], says: str, code: str
 ) -> None:
     add(tmp_path, 0)
     stream = Stream(source(tmp_path))
@@ -217,7 +217,9 @@ def test_what_is_no_longer_there_is_told_and_not_left_out(
     # A stream that has gone past an expired snapshot needs it only to make a batch again.
     with pytest.raises(SourceError, match=says) as caught:
         source(tmp_path).ensure_available(stream.prefix()) if change is expire else stream.take()
-    assert [finding.code for finding in caught.value.findings] == ["HR343"]
+    assert [finding.code for finding in caught.value.findings] == [code]
+    lag = source(tmp_path).lag(stream.prefix()) if code == "HR346" else None
+    assert lag is None or f"table '{NAME}' was deleted and created again" in lag.problem
 
 
 def test_an_older_file_gives_null_for_a_newer_column(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from headrace.connectors.kafka import prefix
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import Lag, SourceBatch, SourcePrefix
 
@@ -25,6 +26,12 @@ def broker() -> Iterator[tuple[str, int]]:
     assert producer.flush(20) == 0
     yield f"{found.host}:{found.port}", hour_ago
     del producer
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client for C looks for new partitions once a second, which takes longer on a busy machine."""
+    monkeypatch.setattr(prefix, "ANSWER_SECONDS", 30.0)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.connectors.exactly_once import TextLedger
+from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import Word
+from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.test_triggers import Suite
 from tests.run.projects import land, write_project
 from tests.servers import Topics
@@ -145,5 +146,9 @@ def test_findings_speak_of_messages_and_topics(tmp_path: Path) -> None:
         "correct them and send them to the topic again"
     )
     context = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path)
-    lacking = TextLedger.lacking(context, "alerts", kind="topic")
-    assert (lacking.code, lacking.what) == ("HR402", "topic 'alerts' holds no result of query 'q'")
+    lacking = no_result("topic 'alerts'", context, kind="topic").findings[0]
+    assert (lacking.code, lacking.what) == ("HR402", "topic 'alerts' holds no result of generation 1 of query 'q'")
+    checkpoint_of(tmp_path, "", offsets=0, commits=0)
+    lost = no_result("topic 'alerts'", context, kind="topic").findings[0]
+    assert (lost.code, "put the topic and its ledger back" in lost.fix) == ("HR410", True)
+    assert "which has committed batch 0: the topic or its ledger was deleted" in lost.what

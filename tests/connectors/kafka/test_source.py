@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import fastavro
@@ -21,6 +24,7 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import BatchRecord, Lag, Observer
+from headrace.errors import SourceError
 from headrace.observe.board import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verify import verify
@@ -94,6 +98,8 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "max_offsets_per_trigger": 0}, "max_offsets_per_trigger is 0"),
         ({"subscribe": "a", "options": {"maxOffsetsPerTrigger": "1"}}, "which Headrace sets itself"),
         ({"subscribe": "a", "options": {"kafka.group.id": "g"}}, "which Spark refuses"),
+        ({"subscribe": "a", "options": {"kafka.isolation.level": "commited"}}, "kafka.isolation.level is 'commited'"),
+        ({"subscribe": "a", "topic_ids": {"b": "4nWXE2KDRsyjgXSk7KMU3Q"}}, "topic_ids names 'b', which is not read"),
         ({"subscribe": "a", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
@@ -279,7 +285,7 @@ def refused(root: Path, spark: SparkSession) -> str:
 def refused_soon(root: Path, spark: SparkSession) -> str:
     """The same where no broker answers, which is given up sooner."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "ANSWER_MS", 2_000)
+        patch.setattr(client, "AWAY_MS", 2_000)
         return refused(root, spark)
 
 
@@ -355,6 +361,59 @@ def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_told_before_sta
     said = refused_soon(write(tmp_path / "b", nobody, known), spark)
     assert said.startswith(f"HR331: query 'totals', source 'sales': the broker at {nobody} does not answer")
     assert refused_soon(write(tmp_path / "c", "no-such-host.invalid:9092", known), spark).startswith("HR331")
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_takes_none_is_given_up_sooner(
+    kafka: Topics, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    limits = []
+    for servers in (f"{nobody}, {kafka.url}", nobody, "no-such-host.invalid:9092", "[::1]:1"):
+        with client.client(spark, servers, {}, SourceError) as broker:
+            limits.append(broker.limit_ms)
+    assert limits == [60_000, 8_000, 8_000, 8_000]
+    monkeypatch.setattr(client, "BUSY_MS", 1_500)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = f"the broker at {servers} does not answer: Timed out waiting for a node assignment"
+        with (
+            client.client(spark, servers, {}, SourceError) as broker,
+            pytest.raises(SourceError, match=re.escape(said)),
+        ):
+            broker.topics()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("message", "name", "said"),
+    [
+        (None, "TimeoutException", "it gave no answer within 16 s"),
+        (None, "DisconnectException", "DisconnectException"),
+        ("no\nroute", "IOException", "no"),
+    ],
+    ids=["a lapse of time", "an error without a message", "an error with one"],
+)
+def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: str, said: str) -> None:
+    cause = SimpleNamespace(
+        getCause=lambda: None,
+        getMessage=lambda: message,
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: name),
+    )
+
+    class Future:
+        def get(self, *limit: Any) -> None:
+            error: Any = RuntimeError("of py4j")
+            error.java_exception = cause
+            raise error
+
+    unit = SimpleNamespace(TimeUnit=SimpleNamespace(MILLISECONDS=None))
+    jvm = SimpleNamespace(java=SimpleNamespace(util=SimpleNamespace(concurrent=unit)))
+    broker = client.Client(None, jvm, "k:9092", SourceError, "read_committed", 8_000)
+    with pytest.raises(SourceError) as caught:
+        broker._answer(Future())
+    assert caught.value.findings[0].what == f"the broker at k:9092 does not answer: {said}"
 
 
 @pytest.mark.services

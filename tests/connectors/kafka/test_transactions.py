@@ -25,6 +25,7 @@ from headrace.testing.conformance import SinkConformance
 from tests.connectors.sql.databases import checkpoint_of
 from tests.run.projects import land, write_project
 from tests.servers import Topics
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,11 +55,11 @@ def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
     return KafkaSink(bootstrap_servers=kafka.url, topic=topic, delivery_guarantee="exactly-once", **options)
 
 
-def committed(kafka: Topics, topic: str) -> list[tuple[str | None, str]]:
-    """Key and value of what a consumer finds that reads committed messages alone."""
+def committed(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
+    """Key and value of what a consumer finds that reads committed messages alone, or by another isolation level."""
     settings = {"bootstrap.servers": kafka.url, "group.id": "test", "enable.partition.eof": True}
     found = []
-    with closing(Consumer({**settings, "isolation.level": "read_committed"})) as consumer:
+    with closing(Consumer({**settings, "isolation.level": level})) as consumer:
         open_ = set(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_])
         while open_:
@@ -347,6 +348,11 @@ def test_a_project_is_checked_run_and_verified(kafka: Topics, spark: SparkSessio
         forged = {HEADER: header(life, 1)}
         kafka.send(topic, '{"name": "c", "total": 9}', key="c", headers=forged, partition=partition)
     assert run(2) == "mismatch"
+    kafka.server.delete_topic(f"{topic}.headrace")
+    eventually(lambda: f"{topic}.headrace" not in kafka.server.admin().list_topics(timeout=10).topics)
+    [finding] = hr.verify(hr.load(root), "totals", spark=spark).findings
+    assert (finding.code, "which has committed batch 2: the topic or its ledger was" in finding.what) == ("HR410", True)
+    assert "headrace reset totals" in finding.fix
 
 
 @given_a_broker

@@ -156,7 +156,7 @@ def test_a_status_is_plain_data_for_json(history: History) -> None:
     history.end_run(1, "failed", FAULT)
     plain = history.statuses()[0].as_dict()
     assert plain["watermark"] == "2024-01-01T01:00:00+00:00"
-    known = {"count": 2, "unit": "files", "bytes": 80, "left_out": 0, "changed": 0, "oldest_ms": None}
+    known = {"count": 2, "unit": "files", "bytes": 80, "left_out": 0, "changed": 0, "problem": "", "oldest_ms": None}
     ended = int(RECORD.at.timestamp() * 1000) + RECORD.duration_ms
     assert plain["backlog"] == {**known, "at_ms": ended}
     assert plain["error"] == FAULT.as_dict()

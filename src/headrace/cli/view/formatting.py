@@ -79,6 +79,7 @@ def lag_left(lag: Lag | None) -> str:
     size = f" ({size_of(lag.bytes)})" if lag.bytes else ""
     never = f", {lag.left_out - lag.changed:,} left out" if lag.left_out > lag.changed else ""
     never += f", {lag.changed:,} changed after being read" if lag.changed else ""
+    never += f", {lag.problem}" if lag.problem else ""
     then = "" if lag.at_ms is None else f" as of {instant(datetime.fromtimestamp(lag.at_ms / 1000, timezone.utc))}"
     return f"{lag.count:,} {unit}{size}{never}{then}"
 

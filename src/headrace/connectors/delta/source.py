@@ -51,7 +51,7 @@ FAILURES = (
         "if the query has run before, reset it, and let the table keep its log for longer",
     ),
     Failure(
-        code="HR343",
+        code="HR346",
         pattern=r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
         what="a Delta table that it reads is another one than that which its checkpoint knows",
         fix="put the old table back, or reset the query (headrace reset QUERY)",
@@ -146,6 +146,9 @@ class Delta(Source):
         """See that the table is there."""
         self._found(spark)
 
+    def object_ids(self, spark: SparkSession) -> dict[str, str]:
+        return {self._place.text: self._found(spark).now().id}
+
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._found(spark)
         reader = spark.readStream.name(name).format("delta").options(**self._stream_options())
@@ -157,6 +160,8 @@ class Delta(Source):
             what = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
             raise SourceError(code="HR343", what=what, fix=fix)
+        read = next((json.loads(batch.end)["reservoirId"] for batch in prefix.batches if batch.end is not None), "")
+        self.require_same({self._place.text: read}, {self._place.text: table.now().id})
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         if self.starting_timestamp is not None:
             begin = table.version_at(self.starting_timestamp)
@@ -210,6 +215,10 @@ class Delta(Source):
             return None
         last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
         if last is not None:
+            there = delta_log.table_id(place)
+            before, now = ({self._place.text: id_} for id_ in (json.loads(last)["reservoirId"], there or ""))
+            if problem := self.recreated(before, now):
+                return Lag(count=0, unit="files", problem=problem.what)
             start = delta_log.offset(last)
         elif isinstance(self.starting_version, int):
             start = DeltaOffset(self.starting_version, -1, False)

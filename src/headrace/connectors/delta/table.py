@@ -51,6 +51,11 @@ class State:
         return int(self.snapshot.version())
 
     @property
+    def id(self) -> str:
+        """Drawn when the table was created, or created again."""
+        return str(self.snapshot.metadata().id())
+
+    @property
     def has_rows(self) -> bool:
         found = self.snapshot.checksumOpt()
         return int(found.get().numFiles() if found.isDefined() else self.snapshot.numOfFiles()) > 0

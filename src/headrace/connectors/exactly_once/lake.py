@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once.batches import take_epoch
 from headrace.contract import Held, Session, SinkContext, SinkRewind
-from headrace.errors import Finding, NothingChanged, SinkError
+from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged, SinkError
 
 Changed = TypeVar("Changed")
 Known = TypeVar("Known")
@@ -23,10 +24,15 @@ def among_writers(name: str, change: Callable[[], Changed], *, then: str = "give
     return take_epoch(change, Finding(code="HR441", what=f"others change {name} all the time", fix=fix))
 
 
-def no_result(name: str, context: SinkContext) -> SinkError:
-    """That a table has no batch of the generation."""
+def no_result(name: str, context: SinkContext, *, kind: str = "table") -> HeadraceError:
+    """That a table, or what `kind` says, has no batch of the generation: it has lost it where one was committed."""
     what = f"{name} holds no result of generation {context.generation} of query '{context.query}'"
-    return SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+    committed = Checkpoint(context.checkpoint).last_committed
+    if committed is None:
+        return SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+    fix = f"put the {kind} and its ledger back, or reset the query (headrace reset QUERY)"
+    lost = f"{what}, which has committed batch {committed}: the {kind} or its ledger was deleted, or is a new one"
+    return CheckpointError(code="HR410", what=lost, fix=fix)
 
 
 def not_there(name: str, context: SinkContext) -> SinkError:

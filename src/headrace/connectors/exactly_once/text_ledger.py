@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
+from headrace.connectors.exactly_once.lake import no_result
 from headrace.contract import SinkContext
-from headrace.errors import Finding, SinkError
+from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -72,7 +73,7 @@ class TextLedger:
     def of(cls, text: str | None, context: SinkContext, table: str, *, kind: str = "table") -> TextLedger:
         """The ledger of the context's query; raises SinkError where the table has none, or somebody else's."""
         if text is None:
-            raise SinkError(cls.lacking(context, table, kind=kind))
+            raise no_result(f"{kind} '{table}'", context, kind=kind)
         found = cls.loads(text)
         whose = (found.query, found.generation, found.application)
         if whose != (context.query, context.generation, context.application):
@@ -82,12 +83,6 @@ class TextLedger:
             what += "" if found.application == context.application else ", of another project"
             raise SinkError(code="HR407", what=what, fix=f"write to another {kind}, or drop this one")
         return found
-
-    @staticmethod
-    def lacking(context: SinkContext, table: str, *, kind: str = "table") -> Finding:
-        """That there is no ledger of the context's query."""
-        what = f"{kind} '{table}' holds no result of query '{context.query}'"
-        return Finding(code="HR402", what=what, fix=f"run query '{context.query}' first")
 
     @property
     def schema(self) -> StructType:

@@ -148,12 +148,16 @@ class SnapshotHistory:
                 size += _number(snapshot.summary, "added-files-size")
         return rows, size, since
 
+    def ids(self, name: str) -> dict[str, str]:
+        """The UUID that the table was given when it was created, by `name`."""
+        return {name: str(self.table.metadata.table_uuid)}
+
     def require_same(self, offset: SnapshotOffset) -> None:
         """Raise SourceError where another table has the name now."""
         if offset.table != str(self.table.metadata.table_uuid):
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
-            raise SourceError(code="HR343", what=what, fix=fix)
+            raise SourceError(code="HR346", what=what, fix=fix)
 
     def _files_of(self, snapshot: Snapshot | None, offset: SnapshotOffset) -> list[FileScanTask]:
         """The files that a stream with the beginning of `offset` is given of one snapshot."""

@@ -109,6 +109,9 @@ class Iceberg(Source):
             ]
         return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
 
+    def object_ids(self, spark: SparkSession) -> dict[str, str]:
+        return self._history().ids(self.table)
+
     def mismatch(self, prefix: SourcePrefix) -> str:
         last = prefix.batches[-1].end if prefix.batches else None
         try:
@@ -130,9 +133,11 @@ class Iceberg(Source):
         elsewhere = self.starting != "table" or (self.starting_snapshot, self.starting_timestamp) != (None, None)
         if elsewhere and not prefix.batches:
             return None
-        history = self._history()
+        history, last = self._history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
+        if last is not None and (problem := self.recreated({self.table: last.table}, history.ids(self.table))):
+            return Lag(count=0, unit="rows", problem=problem.what)
         with self._place.translate_errors():
-            rows, size, since = history.behind(SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None)
+            rows, size, since = history.behind(last)
         return Lag(count=rows, unit="rows", bytes=size, oldest_ms=since)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,14 +16,34 @@ from headrace.spark.jvm.gateway import jvm_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ANSWER_MS = 8_000
+# A broker that takes connections may be slow, on a machine with other work; one that takes none is away.
+BUSY_MS, AWAY_MS = 60_000, 8_000
+CONNECT_SECONDS = 3.0
+ISOLATION = "kafka.isolation.level"
+# What a broker that draws no ids gives as such.
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _PREFIX = "kafka."
+# Why a partition may end before the offset that a query has read it to.
+SHORT = (
+    "it has lost its newest messages, was created again, or an open transaction holds messages back that were read "
+    "before it was committed"
+)
+SHORT_FIX = (
+    "look with headrace status for an open transaction and start again once it has ended; else put the messages back, "
+    "or reset the query (headrace reset QUERY)"
+)
 FAILURES = (
     Failure(
         code="HR302",
         pattern=r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
         what="the value of the message {place} (topic/partition/offset) does not decode",
         fix="set on_bad_row to quarantine, and such messages are quarantined; or correct the schema and start again",
+    ),
+    Failure(
+        code="HR343",
+        pattern=r"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED|Partition \S+ offset was changed from",
+        what=f"a partition of its topic ends before what was read of it: {SHORT}",
+        fix=SHORT_FIX,
     ),
     Failure(
         code="HR343",
@@ -71,17 +92,27 @@ def topic_fault(name: str) -> str | None:
     return None
 
 
+def isolation_level(options: Mapping[str, str]) -> str:
+    """Which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
+    return {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
+
+
 SERVERS_FIX = "write host:9092, or host1:9092,host2:9092"
 
 
 @dataclass(frozen=True)
 class Client:
-    """Kafka's AdminClient, with its servers for messages, and the error that it raises."""
+    """Kafka's AdminClient, with its servers for messages, and the error that it raises.
+
+    level: which messages count for the end of a partition. limit_ms: how long an answer may take.
+    """
 
     admin: Any
     jvm: Any
     servers: str
     error: type[HeadraceError]
+    level: str
+    limit_ms: int
 
     def topics(self) -> set[str]:
         """The names of all topics. Raises `error` when no broker answers."""
@@ -99,18 +130,32 @@ class Client:
         if missing:
             raise self.error(missing)
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each of `topics` that is there; '' where the broker draws none."""
+        there = self._described(sorted(self.topics().intersection(topics)))
+        ids = {str(name): str(there[name].topicId().toString()) for name in there}
+        return {name: "" if id_ == _NO_ID else id_ for name, id_ in ids.items()}
+
     def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         """The partitions that `topics` have, each as (topic, partition)."""
+        topic_of = self._described(topics)
+        return [(str(name), each.partition()) for name in topic_of for each in topic_of[name].partitions()]
+
+    def _described(self, topics: Iterable[str]) -> Any:
         wanted = self.jvm.java.util.ArrayList()
         for name in topics:
             wanted.add(name)
-        found = self._answer(self.admin.describeTopics(wanted).allTopicNames())
-        return [(str(name), each.partition()) for name in found for each in found[name].partitions()]
+        return self._answer(self.admin.describeTopics(wanted).allTopicNames())
 
     def earliest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The first offset that each of the (topic, partition) still has; a topic that is gone is left out."""
         there = self.topics()
         return self._offsets([(topic, partition) for topic, partition in places if topic in there], "earliest")
+
+    def latest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where each of the (topic, partition) ends; a topic that is gone is left out."""
+        there = self.topics()
+        return self._offsets([(topic, partition) for topic, partition in places if topic in there], "latest")
 
     def at_time(self, places: Iterable[tuple[str, int]], at_ms: int) -> dict[tuple[str, int], int]:
         """The first offset of each (topic, partition) whose message came at a time or later; else the next one."""
@@ -123,15 +168,18 @@ class Client:
         for topic, partition in places:
             at = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
             wanted.put(at, getattr(self.jvm.org.apache.kafka.clients.admin.OffsetSpec, which)(*given))
-        answer = self._answer(self.admin.listOffsets(wanted).all())
+        level = self.jvm.org.apache.kafka.common.IsolationLevel.valueOf(self.level.upper())
+        counted = self.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        answer = self._answer(self.admin.listOffsets(wanted, counted).all())
         return {(at.topic(), at.partition()): int(answer[at].offset()) for at in answer}
 
     def _answer(self, future: Any) -> Any:
         try:
             # Its own time-outs need its thread, which may have died.
-            return future.get(2 * ANSWER_MS, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+            return future.get(2 * self.limit_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
         except Exception as error:
-            what = f"the broker at {self.servers} does not answer: {_innermost(error) or 'no reason was given'}"
+            why = _innermost(error) or f"it gave no answer within {2 * self.limit_ms // 1000} s"
+            what = f"the broker at {self.servers} does not answer: {why}"
             fix = "start it, or correct bootstrap_servers and the kafka.* options; then start again"
             raise self.error(code="HR331", what=what, fix=fix) from None
 
@@ -147,24 +195,37 @@ def client(
         if name.lower().startswith(_PREFIX):
             properties.put(name[len(_PREFIX) :], value)
     properties.put("bootstrap.servers", servers)
+    limit_ms = BUSY_MS if any(map(_takes_connections, servers.split(","))) else AWAY_MS
     for name in ("request.timeout.ms", "default.api.timeout.ms"):
-        properties.put(name, str(ANSWER_MS))
+        properties.put(name, str(limit_ms))
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
         what = f"no client for the broker at {servers} can be made: {_innermost(cause)}"
         raise error(code="HR331", what=what, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
-        yield Client(admin, jvm, servers, error)
+        yield Client(admin, jvm, servers, error, isolation_level(options), limit_ms)
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(0))
 
 
+def _takes_connections(server: str) -> bool:
+    host, _, port = server.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
 def _innermost(error: Exception) -> str:
-    """The last cause of a fault of the JVM, in its own words."""
+    """The last cause of a fault of the JVM, in its own words; empty: it is a lapse of time without any."""
     cause: Any = getattr(error, "java_exception", None)
     if cause is None:
         return str(error)
     while cause.getCause() is not None:
         cause = cause.getCause()
-    return str(cause.getMessage()).partition("\n")[0]
+    if (message := cause.getMessage()) is None:
+        name = str(cause.getClass().getSimpleName())
+        return "" if name == "TimeoutException" else name
+    return str(message).partition("\n")[0]

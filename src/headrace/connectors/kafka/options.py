@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from headrace.connectors.kafka.client import SERVERS_FIX, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, isolation_level, servers_fault, topic_fault
 from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
 from headrace.contract import OptionError
 from headrace.contract.connector import InProject
@@ -17,6 +17,7 @@ from headrace.errors import nearest, reason
 from headrace.spark import ddl
 
 DEFAULT_MAX_OFFSETS = 1_000_000
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # What Headrace sets itself, so that a checkpoint and a prefix mean what they say.
 _WHICH = ("subscribe", "subscribe_pattern", "assign")
@@ -52,6 +53,7 @@ class KafkaOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     on_bad_row: Literal["fail", "quarantine"] = "fail"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -77,6 +79,13 @@ class KafkaOptions:
         yield from _values(self)
         yield from _offsets(self)
         yield from not_above_zero(self, *_LIMITS)
+        if self.isolation_level not in ISOLATION_LEVELS:
+            what = f"{ISOLATION} is '{self.isolation_level}'"
+            yield OptionError(what=what, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
+        for name in self.topic_ids if self.subscribe_pattern is None else ():
+            if name not in self.topics():
+                fix = nearest(name, self.topics())
+                yield OptionError(what=f"topic_ids names '{name}', which is not read", fix=fix)
         for name in self.options:
             own = _OWN.get(name.lower())
             if own is not None:
@@ -85,6 +94,11 @@ class KafkaOptions:
             elif name.lower() in _REFUSED or name.lower().endswith(_REFUSED_ENDS):
                 yield OptionError(what=f"options holds '{name}', which Spark refuses", fix="leave it out")
         yield from silent_loss(self.fail_on_data_loss, "messages")
+
+    @property
+    def isolation_level(self) -> str:
+        """Which messages are read: committed ones, unless the options say otherwise."""
+        return isolation_level(self.options)
 
     @property
     def has_schema_file(self) -> bool:
@@ -98,10 +112,17 @@ class KafkaOptions:
             return tuple(name.strip() for name in given)
         return tuple(self.assign or ())
 
+    def reads_topic(self, topic: str, partition: int) -> bool:
+        """Whether a partition of a topic is one that the options name."""
+        if self.subscribe_pattern is not None:
+            return re.fullmatch(self.subscribe_pattern, topic) is not None
+        return topic in self.topics() and (self.assign is None or partition in self.assign[topic])
+
     def reader_options(self) -> dict[str, str]:
         """What a batch and a stream have in common."""
         return {
             **self.options,
+            ISOLATION: self.isolation_level,
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "includeHeaders": str(self.include_headers).lower(),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),

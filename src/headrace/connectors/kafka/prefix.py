@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.connectors.kafka.producer import client_settings
-from headrace.contract import Lag, SourcePrefix
+from headrace.contract import Lag, OptionError, SourcePrefix
+from headrace.units import instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Consumer
     from pyspark.sql import DataFrame
 
+    from headrace.connectors.kafka.options import KafkaOptions
+
 Place: TypeAlias = tuple[str, int]
 ANSWER_SECONDS = 3.0
+ANSWER_LONGEST = 30.0
+# So long a transaction may be open before it is named: the time after which a broker aborts one by default.
+OPEN_SECONDS = 60.0
 # Of so many partitions at most the oldest message is read; of more it is not known.
 _PARTITIONS = 200
 # What both clients name alike; the rest of a Java consumer's options is of no use here, or unknown to librdkafka.
-_SHARED = ("kafka.security.", "kafka.sasl.", "kafka.ssl.", "kafka.client.dns.", "kafka.isolation.")
+_SHARED = ("kafka.security.", "kafka.sasl.", "kafka.ssl.", "kafka.client.dns.")
 _OWN = {
-    "isolation.level": "read_uncommitted",
     "group.id": "headrace-lag",
     # Else `close` waits for a coordinator of the group.
     "enable.auto.commit": "false",
@@ -161,46 +167,117 @@ def _parsed(text: str) -> dict[Place, int]:
 
 
 def look(
-    servers: str, options: Mapping[str, str], position: Mapping[Place, int], reads: Callable[[str, int], bool]
+    source: KafkaOptions,
+    position: Mapping[Place, int],
+    recreated: Callable[[Mapping[str, str]], OptionError | None] | None,
 ) -> Lag | None:
-    """What lies after `position` in the partitions for which `reads` says yes; None: the broker does not answer.
+    """What lies after `position` in the partitions that `source` reads; None: the broker does not answer.
 
-    A partition that `position` lacks is read from its first message.
+    A partition that `position` lacks is read from its first message. recreated: says of the ids that the topics have
+    now whether one was created again, so that its offsets are no lag; None: those that they had are not known.
     """
     if find_spec("confluent_kafka") is None:
         return None
     from confluent_kafka import Consumer, KafkaException
 
-    shared = {name: value for name, value in options.items() if name.startswith(_SHARED)}
+    shared = {name: value for name, value in source.options.items() if name.startswith(_SHARED)}
+    settings = client_settings(source.bootstrap_servers, shared, {})
     until = time.monotonic() + ANSWER_SECONDS
     try:
-        consumer = Consumer({**_OWN, **client_settings(servers, shared, {})})
+        topics = {topic for topic, _ in position}
+        if recreated is not None and (problem := recreated(_topic_ids(settings, topics, until))):
+            return Lag(count=0, unit="messages", problem=problem.what)
+        consumer = Consumer({**_OWN, **settings, "isolation.level": source.isolation_level})
         try:
-            starts, count = _behind(consumer, position, reads, until)
+            starts, ends = _behind(consumer, position, source.reads_topic, until)
             oldest = _oldest_ms(consumer, starts, until) if starts else None
         finally:
             consumer.close()
-    except (KafkaException, TimeoutError):
+        count = sum(ends[place] - start for place, start in starts.items())
+        held = _held_back(settings, ends, until) if source.isolation_level == "read_committed" else ""
+    except (KafkaException, TimeoutError, FutureTimeout):
         return None
-    return Lag(count=count, unit="messages", oldest_ms=oldest)
+    return Lag(count=count, unit="messages", oldest_ms=oldest, problem=held)
+
+
+def _topic_ids(settings: Mapping[str, Any], topics: Collection[str], until: float) -> dict[str, str]:
+    """The id of each topic that is there. Raises KafkaException, and TimeoutError of futures."""
+    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+    from confluent_kafka.admin import AdminClient
+
+    ids = {}
+    admin = AdminClient(dict(settings))
+    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_left(until)) if topics else {}
+    for name, answer in answers.items():
+        try:
+            # As Kafka's own tools write it.
+            ids[name] = str(answer.result(_left(until)).topic_id).translate(str.maketrans("+/", "-_"))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return ids
+
+
+def ends(
+    settings: Mapping[str, Any], places: Iterable[Place], *, committed: bool = False, seconds: float = ANSWER_LONGEST
+) -> dict[Any, int]:
+    """Where each partition ends, `committed`: for those who read committed messages alone. Raises KafkaException."""
+    from confluent_kafka import IsolationLevel, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+    admin = AdminClient(dict(settings))
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = admin.list_offsets(
+        {TopicPartition(topic, partition): latest for topic, partition in places},
+        isolation_level=level,
+        request_timeout=seconds,
+    )
+    return {(at.topic, at.partition): answer.result(seconds).offset for at, answer in asked.items()}
+
+
+def _held_back(settings: Mapping[str, Any], stable: Mapping[Place, int], until: float) -> str:
+    """Which open transaction holds back messages of a partition for long, as the end of a sentence; empty: none.
+
+    stable: where each partition ends for those who read committed messages alone, which is where it begins.
+    """
+    from confluent_kafka import Consumer
+
+    whole = ends(settings, stable, seconds=_left(until)) if stable else {}
+    held = {place: end for place, end in stable.items() if whole[place] > end}
+    if not held:
+        return ""
+    consumer = Consumer({**_OWN, **settings, "isolation.level": "read_uncommitted"})
+    try:
+        for place, first in held.items():
+            begun = _oldest_ms(consumer, {place: first}, until)
+            if begun is not None and time.time() - begun / 1000 > OPEN_SECONDS:
+                where = f"topic '{place[0]}', partition {place[1]}"
+                return (
+                    f"a transaction that is open since {instant(begun / 1000):%Y-%m-%d %H:%M:%S} UTC holds back "
+                    f"{whole[place] - first:,} messages of {where}"
+                )
+    finally:
+        consumer.close()
+    return ""
 
 
 def _behind(
     consumer: Consumer, position: Mapping[Place, int], reads: Callable[[str, int], bool], until: float
-) -> tuple[dict[Place, int], int]:
-    """Where to go on in each partition that has more, and how many messages all of them have."""
+) -> tuple[dict[Place, int], dict[Place, int]]:
+    """Where to go on in each partition that has more, and where all of them end."""
     from confluent_kafka import TopicPartition
 
     topics = consumer.list_topics(timeout=_left(until)).topics
-    starts, count = {}, 0
+    starts, last = {}, {}
     for place in ((name, part) for name, topic in topics.items() for part in topic.partitions if reads(name, part)):
-        ends = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_left(until), cached=False)
-        if ends is None:
+        bounds = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_left(until), cached=False)
+        if bounds is None:
             raise TimeoutError
-        start = max(ends[0], position.get(place, ends[0]))
-        if start < ends[1]:
-            starts[place], count = start, count + ends[1] - start
-    return starts, count
+        start, last[place] = max(bounds[0], position.get(place, bounds[0])), bounds[1]
+        if start < bounds[1]:
+            starts[place] = start
+    return starts, last
 
 
 def _oldest_ms(consumer: Consumer, starts: Mapping[Place, int], until: float) -> int | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 from headrace import contract
 from headrace.connectors.kafka import prefix as kafka_prefix
-from headrace.connectors.kafka.client import FAILURES, Client, client
+from headrace.connectors.kafka.client import FAILURES, ISOLATION, SHORT, SHORT_FIX, Client, client
 from headrace.connectors.kafka.options import KafkaOptions, avro_text
 from headrace.errors import SourceError
 
@@ -32,8 +34,11 @@ class Kafka(KafkaOptions, contract.Source):
         1970) is taken instead, if given.
     max_offsets_per_trigger: how many messages a batch takes at most, a million if not given, or `unlimited`.
     fail_on_data_loss: end the query when messages were deleted before they were read, as by the topic's retention.
+    topic_ids: {topic: id} accepts that a topic has another id than when the query first read it, as after a move of its
+        messages and offsets to another cluster.
     on_bad_row: `fail` ends the query at the first value that does not decode, `quarantine` sets such messages aside.
     options: Spark's further options of its Kafka source; those that begin with `kafka.` are for Kafka's consumer.
+        Messages of aborted and of open transactions are not read, unless `kafka.isolation.level` is `read_uncommitted`.
     """
 
     place_options: ClassVar[tuple[str, ...]] = ("subscribe", "subscribe_pattern", "assign")
@@ -48,10 +53,13 @@ class Kafka(KafkaOptions, contract.Source):
         "fail_on_data_loss",
         "include_headers",
         "keep",
+        "topic_ids",
         "on_bad_row",
         "options",
     )
-    row_options: ClassVar[tuple[str, ...]] = ("kafka.isolation.level",)
+    row_options: ClassVar[tuple[str, ...]] = (ISOLATION,)
+    row_defaults: ClassVar[Mapping[str, str]] = {ISOLATION: "read_committed"}
+    object_kind: ClassVar[str] = "topic"
     failures: ClassVar[tuple[contract.Failure, ...]] = FAILURES
 
     @property
@@ -88,11 +96,19 @@ class Kafka(KafkaOptions, contract.Source):
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             broker.require_topics(self.topics())
 
-    def reads_topic(self, topic: str, partition: int) -> bool:
-        """Whether a partition of a topic is one that the options name."""
-        if self.subscribe_pattern is not None:
-            return re.fullmatch(self.subscribe_pattern, topic) is not None
-        return topic in self.topics() and (self.assign is None or partition in self.assign[topic])
+    def object_ids(self, spark: SparkSession) -> dict[str, str]:
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            return broker.topic_ids(self._topics(broker))
+
+    @property
+    def accepted_ids(self) -> Mapping[str, str]:
+        return self.topic_ids
+
+    def accepting(self, name: str, id_: str) -> str:
+        return (
+            f"; if it was moved with its messages and their offsets, as to another cluster, give the source topic_ids: "
+            f"{{{name}: {id_}}}"
+        )
 
     def without_rate_limit(self) -> Kafka:
         return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
@@ -153,7 +169,28 @@ class Kafka(KafkaOptions, contract.Source):
             if self.starting_timestamp is not None or self.starting_offsets != "earliest":
                 return None
             position = {}
-        return kafka_prefix.look(self.bootstrap_servers, self.options, position, self.reads_topic)
+        ids = prefix.ids()
+        return kafka_prefix.look(self, position, partial(self.recreated, ids) if ids else None)
+
+    def left_out(self, prefix: contract.SourcePrefix) -> Iterator[contract.OptionError]:
+        """Messages that an open transaction holds back; a topic that was created again ends the query."""
+        lag = self.lag(replace(prefix, ids=dict))
+        if lag is not None and lag.problem:
+            fix = "end the program that holds it open; kafka-transactions.sh find-hanging shows it, and abort ends it"
+            yield contract.OptionError(code="HR348", what=lag.problem, fix=fix, severity="warning")
+
+    def ends_before(self, spark: SparkSession, prefix: contract.SourcePrefix) -> contract.OptionError | None:
+        """Spark would plan a batch that ends there, and fail over it at each start from then on."""
+        position = kafka_prefix.reached(prefix)
+        if not position or not self.fail_on_data_loss:
+            return None
+        with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            ends = broker.latest(position)
+        for (topic, partition), end in sorted(ends.items()):
+            if end < (offset := position[topic, partition]):
+                what = f"topic '{topic}', partition {partition}, ends at offset {end} and was read up to {offset}"
+                return contract.OptionError(code="HR343", what=f"{what}: {SHORT}", fix=SHORT_FIX)
+        return None
 
     def reported_lag(self, end: str, latest: str) -> contract.Lag:
         """What the topics held when the batch was planned, as Spark had asked the broker for it."""
@@ -164,6 +201,8 @@ class Kafka(KafkaOptions, contract.Source):
         if not wanted:
             return ""
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            if problem := self.recreated(prefix.ids(), broker.topic_ids(topic for topic, _ in wanted)):
+                return problem.what
             earliest = broker.earliest(wanted)
         gone = kafka_prefix.first_gone(wanted, earliest)
         return "" if gone is None else f"messages of {gone}"
@@ -173,6 +212,7 @@ class Kafka(KafkaOptions, contract.Source):
             return self
         begun = kafka_prefix.beginning(prefix)
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            self.require_same(prefix.ids(), broker.topic_ids(topic for topic, _ in begun))
             earliest = broker.earliest(self._places(broker))
         # A partition that came later was read from its first message on.
         offsets = {place: max(begun.get(place, first), first) for place, first in earliest.items()}
@@ -187,9 +227,13 @@ class Kafka(KafkaOptions, contract.Source):
         """The partitions that there are to read now."""
         if self.assign is not None:
             return [(topic, number) for topic, numbers in self.assign.items() for number in numbers]
+        return broker.places(self._topics(broker))
+
+    def _topics(self, broker: Client) -> Iterable[str]:
+        """The topics that there are to read now; those that the options name, also where they are not there."""
         if self.subscribe_pattern is None:
-            return broker.places(self.topics())
-        return broker.places([name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)])
+            return self.topics()
+        return [name for name in broker.topics() if re.fullmatch(self.subscribe_pattern, name)]
 
     def _messages(self, spark: SparkSession, prefix: contract.SourcePrefix, batch_column: str | None) -> DataFrame:
         """Spark's own columns of every message of `prefix`."""
@@ -200,6 +244,7 @@ class Kafka(KafkaOptions, contract.Source):
             empty = spark.createDataFrame([], shape.schema)
             return empty if batch_column is None else kafka_prefix.with_batch(empty, {}, batch_column)
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
+            self.require_same(prefix.ids(), broker.topic_ids(topic for topic, _ in ranges))
             gone = kafka_prefix.first_gone(ranges, broker.earliest(ranges))
         if gone is not None:
             fix = "verify while the topic still keeps what was read, or let it keep messages longer"

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.connectors.exactly_once import KeptLine, TextLedger, plans
 from headrace.connectors.exactly_once.acceptance import KEPT
+from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer
 from headrace.connectors.kafka.client import client
-from headrace.connectors.kafka.prefix import span_options
+from headrace.connectors.kafka.prefix import ends, span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
 from headrace.contract import SinkContext, SinkLedger, Snapshot
 from headrace.errors import CheckpointError, Finding, SinkError
@@ -198,22 +199,6 @@ def _records(
         consumer.close()
 
 
-def ends(settings: Mapping[str, Any], places: list[tuple[str, int]], *, committed: bool = False) -> dict[Any, int]:
-    """Where each partition ends, `committed`: for those who read committed messages alone. Raises KafkaException."""
-    from confluent_kafka import IsolationLevel, TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
-
-    admin = AdminClient(dict(settings))
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = admin.list_offsets(
-        {TopicPartition(topic, partition): latest for topic, partition in places},
-        isolation_level=level,
-        request_timeout=ANSWER_SECONDS,
-    )
-    return {(at.topic, at.partition): answer.result(ANSWER_SECONDS).offset for at, answer in asked.items()}
-
-
 def partitions(settings: Mapping[str, Any], topic: str) -> list[tuple[str, int]]:
     """The partitions of a topic; none if it is not there. Raises KafkaException."""
     from confluent_kafka.admin import AdminClient
@@ -318,7 +303,7 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
     name = target.topic or ""
     found = ledger(target, context)
     if found is None or found.ledger.last is None:
-        raise SinkError(TextLedger.lacking(context, name, kind="topic"))
+        raise no_result(f"topic '{name}'", context, kind="topic")
     _await_markers(target, found.ends)
     begins = {place: found.begins.get(place, 0) for place in found.ends}  # A partition that came later: its first.
     with client(spark, target.bootstrap_servers, target.options, SinkError) as broker:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors import exactly_once
 from headrace.connectors.exactly_once.acceptance import KEPT
+from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
+from headrace.connectors.kafka.prefix import ends
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
 from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged, SinkError
+from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +102,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             found = self._read()
             topic, settings, begins = self.target.topic, self.target.settings, {}
             if found is None and topic is not None:
-                begins = topic_ledger.ends(settings, topic_ledger.partitions(settings, topic))
+                begins = ends(settings, topic_ledger.partitions(settings, topic))
             try:
                 begun = TopicLedger.begun(found, self.context, self.name, result, begins)
             except HeadraceError as error:
@@ -149,7 +151,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     def _existing(self) -> TopicLedger:
         known = self._read()
         if known is None:  # A rename has taken it away.
-            raise SinkError(exactly_once.TextLedger.lacking(self.context, self.name, kind="topic"))
+            raise no_result(f"topic '{self.name}'", self.context, kind="topic")
         return known
 
     def compute(self, frame: DataFrame, batch: int) -> pa.Table:

@@ -13,7 +13,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
-from headrace.errors import CheckpointError, SinkError
+from headrace.errors import CheckpointError, SinkError, reason
 from headrace.spark.jvm.hadoop_files import enter_empty
 from headrace.storage.durable import replace_file, sync
 from headrace.storage.location import is_known, place, scheme_of
@@ -134,6 +134,7 @@ class CommittedFiles:
         while True:
             batch = self.last_batch
             if batch is None:
+                self.require_written(context)
                 what = f"nothing has been written to '{self.path}' yet"
                 raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
@@ -149,7 +150,7 @@ class CommittedFiles:
             home.mkdir(parents=True, exist_ok=True)
             replace_file(home / SCHEMA_FILE, schema)
         except OSError as error:
-            what = f"'{self.path}' cannot be written: {error.strerror}"
+            what = f"'{self.path}' cannot be written: {reason(error)}"
             raise SinkError(code="HR405", what=what, fix="make the directory writable") from error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -26,9 +27,16 @@ CHATTER = (
     "Streaming TransformWithStateInPandas Python worker",
 )
 _CHATTER = tuple(text.encode() for text in CHATTER)
+_NAME_OF_ERRORS = b"pyspark.errors.exceptions.base."
 # A Python worker that Spark no longer listens to, as at the end of a task that wants no more rows, and its trace.
 _FLUSH = b"PySpark daemon failed to flush the output to the worker process:"
-_UNHEARD = (b"BrokenPipeError", b"ConnectionResetError")
+_TRACE = b"Traceback (most recent call last):"
+_UNHEARD = (b"BrokenPipeError", b"ConnectionResetError", _NAME_OF_ERRORS + b"PySparkRuntimeError: [CANNOT_OPEN_SOCKET]")
+_CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
+# Where code lies that is not the user's: in PySpark, in Python's own library, in what is run as `-m`.
+_LIBRARY = re.compile(
+    rb'  File "(?:<frozen |[^"]*(?:(?:-packages|/python|\.zip)/pyspark/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)))'
+)
 # Begins such a line, as log4j2.properties and Python workers write it; nothing that is read by people contains it.
 MARK = "\x1e"
 _MARK = MARK.encode()
@@ -41,24 +49,35 @@ Destination: TypeAlias = Literal["log", "stderr", "both"]
 
 
 def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The lines that tell something: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe."""
+    """The lines that tell something: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
+
+    A worker that Spark listens to no more, or did not wait for, ends with a trace that says so; the query's own failure
+    tells why.
+    """
     blank_too, held = False, list[bytes]()
     for line in lines:
         if held:
             held.append(line)
-            if line.strip() and not line.startswith((b" ", b"Traceback")):
-                if not line.startswith(_UNHEARD):
+            if line.strip() and not line.startswith((b" ", _TRACE)):
+                blank_too = _is_unheard(held)
+                if not blank_too:
                     yield from held
-                held, blank_too = [], True
+                held = []
             continue
-        if line.startswith(_FLUSH):
+        if line.startswith((_FLUSH, _TRACE)):
             held = [line]
-        elif line.startswith(_CHATTER):
+        elif line.startswith(_CHATTER) or (blank_too and line.startswith(_CHAINED)):
             blank_too = True
         elif not line.startswith(starts) and not (blank_too and not line.strip()):
             blank_too = False
             yield line
     yield from held
+
+
+def _is_unheard(trace: list[bytes]) -> bool:
+    """Whether a trace is that of a worker that Spark did not listen to; code of the user's may lose other sockets."""
+    calls = (line for line in trace if line.startswith(b'  File "'))
+    return trace[-1].startswith(_UNHEARD) and (trace[0].startswith(_FLUSH) or all(map(_LIBRARY.match, calls)))
 
 
 @contextmanager

@@ -231,15 +231,17 @@ _BEFORE_THE_REASON = re.compile(r"^(?:.* terminated with exception: |Caused by: 
 _AWAY_FIX = "look whether the store runs; what was committed is safe, and the next start resumes from there"
 _WORKER_DIED = Known(
     "HR607",
-    r"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY",
+    r"Python worker exited unexpectedly|PYTHON_WORKER_EXITED_UNEXPECTEDLY|"
+    r"STREAMING_PYTHON_RUNNER_INITIALIZATION_COMMUNICATION_FAILURE",
     "a Python worker of Spark died in the middle of a batch",
     "look into the machine's log for what killed it, mostly the lack of memory: give spark.executor.memoryOverhead or "
     "the machine more; then start again: the batch is made again",
 )
-# PythonWorkerFactory waits ten seconds for a worker that it has started.
+# PythonWorkerFactory waits ten seconds for a worker that it has started, as for the one that prepares the state of a
+# transformWithState; StreamingPythonRunner then waits for its first word.
 _WORKER_LATE = Known(
     "HR608",
-    r"Python worker failed to connect back",
+    r"Python worker failed to connect back|STREAMING_PYTHON_RUNNER_INITIALIZATION_TIMEOUT_FAILURE",
     "a Python worker of Spark was started and did not connect in time",
     "look whether the machine, or its name lookup, has too much to do: a batch that is made again mostly succeeds",
 )

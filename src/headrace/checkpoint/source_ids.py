@@ -1,0 +1,50 @@
+"""The ids that other systems have drawn for what a query reads: a topic that was created again has another id.
+
+A checkpoint names topics by their names alone. So the id of each is kept next to the archive before its first batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.checkpoint.sources import renamed
+from headrace.storage import json_record
+from headrace.storage.durable import replace_file
+from headrace.storage.private import writing_to
+
+
+class SourceIds:
+    """The ids of what each source of a query reads, by name, in the directory of the query's archive."""
+
+    def __init__(self, home: Path) -> None:
+        self.file = home / "source_ids.json"
+
+    def read(self) -> dict[str, dict[str, str]]:
+        """The ids by source and name. Raises CheckpointError."""
+        damaged = json_record.Damaged(
+            file=self.file,
+            code="HR584",
+            what="the record of which topics and tables the query reads cannot be read",
+            fix="restore it from a backup; or remove it, if none of them was created again: a new one is begun",
+        )
+        return json_record.read(self.file, _parsed, damaged) or {}
+
+    def of(self, source: str) -> dict[str, str]:
+        """The ids of what one source reads, by name. Raises CheckpointError."""
+        return self.read().get(source, {})
+
+    def write(self, ids: Mapping[str, Mapping[str, str]]) -> None:
+        """Keep these ids in place of those before. Raises PlatformError."""
+        if ids != self.read():
+            with writing_to(self.file.parent):
+                replace_file(self.file, json.dumps(ids, sort_keys=True) + "\n")
+
+    def rename_sources(self, names: Mapping[str, str]) -> None:
+        """Name the sources by new names, given by the old ones. Raises OSError."""
+        self.write({renamed(source, names): ids for source, ids in self.read().items()})
+
+
+def _parsed(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {str(source): {str(name): str(id_) for name, id_ in ids.items()} for source, ids in facts.items()}
