@@ -28,14 +28,14 @@ from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.determinism import limited
 from headrace.verify import late_and_open
-from headrace.verify.answer import READ, BatchAnswer, answer, prefix_of
+from headrace.verify.answer import READ, UNTIMED, BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import Range, of_several_forms, ranges, version_ranges
 from headrace.verify.cause import explained
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
 from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
 from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.scope import WHOLE, Choice, RowScope
-from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, findings_of
+from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, counted, findings_of
 
 # A JVM with both compilers begins a second later, and reads a row in two thirds of the time.
 MANY_ROWS = 1_000_000
@@ -90,10 +90,21 @@ def verify_each(
                         verdict = replace(verdict, findings=(*verdict.findings, *never_given))
             yield replace(
                 verdict,
+                shares=tuple(_shared(project, declared, verdict)),
                 scope=str(scope),
                 seconds=time.monotonic() - begun,
                 findings=tuple(with_command(declared, project.redacted_finding(each)) for each in verdict.findings),
             )
+
+
+def _shared(project: Project, query: Query, verdict: Verdict) -> Iterator[str]:
+    """What a verdict shares with the run that it judges."""
+    if verdict.batch is not None:
+        yield f"how {' and '.join(repr(source.name) for source in project.sources_of(query))} are read"
+        if verdict.rows_untimed:
+            yield "what Spark makes of rows without an event time"
+        if verdict.rerun:
+            yield "Spark's operators with state, and their order of rows"
 
 
 def reads_much(project: Project, queries: Sequence[str]) -> bool:
@@ -237,6 +248,9 @@ def _proved(
         again=again,
         spark=spark,
         only=only,
+        timed=lambda: answer(
+            project, query, replace(prefix, timed=True), spark, over, snapshot.key, replayed=snapshot.replayed
+        ),
         mend=mend if len(parts) == 1 else None,
     )
     verdict = verdict_of(evidence)
@@ -288,7 +302,10 @@ _RANK = "__headrace_rank"
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict on `query` up to `batch` is found from: of the rows that `only` takes. mend: see `verify_each`."""
+    """What a verdict on `query` up to `batch` is found from: of the rows that `only` takes.
+
+    timed: gives the answer over the rows that have an event time. mend: see `verify_each`.
+    """
 
     query: Query
     batch: int
@@ -297,6 +314,7 @@ class Evidence:
     again: Rerun
     spark: SparkSession
     only: Choice
+    timed: Callable[[], BatchAnswer]
     mend: Mend | None = None
 
     def compared(self, rows: DataFrame) -> Comparison:
@@ -335,6 +353,7 @@ def _counted(evidence: Evidence, found: Comparison) -> Verdict:
         batch=evidence.batch,
         state="equal",
         rows_read=found.observed(READ),
+        rows_untimed=found.observed(READ, UNTIMED),
         rows_open=found.observed(OPEN_METRIC),
         rows_late=late,
         rows_replayed=found.observed(LATE_METRIC, REPLAYED),
@@ -392,11 +411,12 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     try:
         with again.rows(evidence.spark, key) as rows, blamed_on_the_sink(query, snapshot):
             found = evidence.compared(rows)
-            verdict = _compared(replace(undecided, rerun=True, findings=()), found)
+            verdict = _compared(replace(undecided, shown_by="rerun", rows_open=0, findings=()), found)
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)
             if found.equal:
-                return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
+                verdict = verdict if expected.by_function else _beside_batch(evidence, undecided, verdict)
+                return replace(verdict, state=_fine(verdict))
             if expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings):
                 with again.rows(evidence.spark, key, reordered=True) as other:
                     if not compare(rows, other, key).equal:
@@ -409,12 +429,59 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
 
 
+def _beside_batch(evidence: Evidence, undecided: Verdict, verdict: Verdict) -> Verdict:
+    """A verdict by another run with the rows by which the batch query differs from it, as `undecided` counts them.
+
+    Of what an operator holds back, the rest comes once the watermark is there; what is made of rows without an event
+    time never does, and nor does what an operator lets go for another reason.
+    """
+    caveats = [each for each in undecided.findings if isinstance(each, Caveat)]
+    lacking, surplus = undecided.missing, undecided.unexpected
+    if any(each.by_order for each in caveats):  # The batch query may choose others of the same rows.
+        lacking, surplus = lacking - min(lacking, surplus), surplus - min(lacking, surplus)
+    missing = lacking
+    if all(each.of_held_rows or each.by_order for each in caveats):
+        missing = lacking - min(lacking, _lacking_timed(evidence, lacking)) if lacking and verdict.rows_untimed else 0
+    shown = tuple(each for each in undecided.differences if each.kind != "different")
+    return replace(
+        verdict,
+        rows_open=lacking - missing,
+        missing=missing,
+        unexpected=surplus,
+        differences=shown if missing or surplus else (),
+        findings=tuple(_left_out_by_spark(evidence.query, missing, surplus, verdict.rows_untimed)),
+    )
+
+
+def _lacking_timed(evidence: Evidence, lacking: int) -> int:
+    """How many of the `lacking` rows of the batch query are made of rows that have an event time."""
+    return min(lacking, evidence.compared(evidence.timed().frame).missing)
+
+
+def _left_out_by_spark(query: Query, missing: int, surplus: int, untimed: int) -> Iterator[Finding]:
+    if missing or surplus:
+        counts = ((missing, f"lacks {counted(missing, 'row')}"), (surplus, f"has {counted(surplus, 'row')} more"))
+        because = f"; {counted(untimed, 'row')} of its sources have no event time" if untimed else ""
+        yield Finding(
+            code="HR687",
+            what=f"against its batch query, the result of query '{query.name}' "
+            f"{' and '.join(words for number, words in counts if number)}, and another run does no better{because}",
+            fix="give such rows a time where they come from, or filter them out in the query, and rebuild it: "
+            f"headrace rebuild {query.name}"
+            if untimed
+            else "look at the rows below: Spark's operators with state gave them otherwise than a batch does",
+            where=query.where,
+        )
+
+
 def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:
     """The rows that came to a state function, and those that were too late for it: a batch can answer that much."""
     late = sum(each.rows.count() for each in evidence.expected.late)
+    rows, untimed = evidence.again.rows_read(evidence.spark)
     return replace(
         verdict,
-        rows_read=evidence.again.rows_read(evidence.spark),
+        rows_read=rows,
+        rows_untimed=untimed,
         rows_late=late,
         late=tuple(listed(evidence.expected.late, MOST)) if late else (),
     )

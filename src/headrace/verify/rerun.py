@@ -139,9 +139,16 @@ class Rerun:
             rows = spark.read.schema(shape).parquet(str(home / "result"))
         return _held(rows, frame.columns, self.query, key, len(steps) - 1)
 
-    def rows_read(self, spark: SparkSession) -> int:
-        """How many rows the sources gave in all batches."""
-        return sum(self._batches(spark, name).count() for name in self.prefix.sources)
+    def rows_read(self, spark: SparkSession) -> tuple[int, int]:
+        """How many rows the sources gave in all batches, and how many of them have no event time."""
+        from pyspark.sql import functions as F
+
+        rows = untimed = 0
+        for name in self.prefix.sources:
+            frame, watermark = self._batches(spark, name), self.project.sources[source_of(name)].watermark
+            rows += frame.count()
+            untimed += frame.where(F.col(watermark.column).isNull()).count() if watermark is not None else 0
+        return rows, untimed
 
     def _batches(self, spark: SparkSession, name: str) -> DataFrame:
         source = self.project.sources[source_of(name)]

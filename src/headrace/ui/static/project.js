@@ -58,7 +58,7 @@ const queryRow = (each) => {
     h("td", { class: "num" }, seconds(watermark)),
     h("td", { class: "num" }, compact(each.state_rows)),
     h("td", { class: "num" }, lag(each.backlog)),
-    h("td", { class: each.verdict ? VERDICTS[verdictOf(each.verdict)] : "soft" }, each.verdict ? `${SIGNS[VERDICTS[verdictOf(each.verdict)]] ?? ""} ${verdictOf(each.verdict)}` : "not verified"));
+    h("td", { class: each.verdict ? VERDICTS[verdictOf(each.verdict)] : "soft" }, each.verdict ? `${SIGNS[VERDICTS[verdictOf(each.verdict)]] ?? ""} ${verdictOf(each.verdict)}${each.verdict.shown_by === "rerun" ? " (rerun)" : ""}` : "not verified"));
 };
 
 const sourceRows = (graph, queries) => graph.nodes.filter((each) => each.kind === "source").map((source) => {
