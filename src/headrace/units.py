@@ -96,7 +96,8 @@ def utc(milliseconds: int | None) -> str:
         return "an unknown time"
     moment = instant(milliseconds / 1000)
     shown = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-    return f"later than {shown}" if moment == LAST else f"earlier than {shown}" if moment == FIRST else shown
+    beyond = milliseconds // 1000 - round(moment.timestamp())
+    return f"{'later' if beyond > 0 else 'earlier'} than {shown}" if beyond else shown
 
 
 def _why(rest: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -114,6 +115,34 @@ def test_a_verdict_is_a_sentence_and_its_figures() -> None:
     assert "correct: equal to the batch query over the same input" in sentence(
         Verdict(query="q", batch=3, state="equal")
     )
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, "correct: equal to the batch query over the same input"),
+        ({"shown_by": "rerun"}, "correct: equal to another run over the same batches"),
+        (
+            {"shown_by": "rerun", "rows_open": 1, "missing": 3, "rows_untimed": 4},
+            "equal to another run over the same batches; 1 row still open; 3 rows of the batch query missing for good; "
+            "4 rows read without an event time",
+        ),
+        (
+            {"shown_by": "rerun", "unexpected": 1},
+            "equal to another run over the same batches; 1 row more than the batch query gives",
+        ),
+        (
+            {"rows_untimed": 2},
+            "correct: equal to the batch query over the same input; 2 rows read without an event time",
+        ),
+    ],
+    ids=["batch", "rerun", "missing", "surplus", "untimed"],
+)
+def test_a_verdict_says_by_what_it_was_shown_and_what_is_missing(facts: dict[str, Any], says: str) -> None:
+    verdict = Verdict(query="q", batch=3, state="equal", **facts)
+    assert verdict.sentence == says
+    plain = verdict.as_dict()
+    assert (plain["shown_by"], plain["rerun"]) == (verdict.shown_by, verdict.shown_by == "rerun")
 
 
 @pytest.mark.parametrize(

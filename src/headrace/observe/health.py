@@ -46,8 +46,7 @@ def health(
         if len(busy) >= ENOUGH:
             yield from _held_back(query, busy[-ENOUGH:], watermarked)
         yield from _standing(query, busy)
-        lacking = any(source.null_times for record in batches for source in record.sources)
-        yield from (each for each in wrong_times(batches[-1]) if lacking or each.code != NULL_TIMES)
+        yield from wrong_times(batches)
         yield from _over_budget(query, batches, state_budget_bytes)
         yield from _rising(query, batches[-2 * ENOUGH :])
         yield from _growing(query, batches[-2 * ENOUGH :])
@@ -118,19 +117,23 @@ def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]
 NULL_TIMES = "HR685"
 
 
-def wrong_times(record: BatchRecord) -> Iterator[Finding]:
-    """What is wrong with the event times up to a batch: some are NULL, or one moved the watermark past the clock."""
+def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
+    """What is wrong with the event times of a query's last batches: some are NULL, or its watermark is in the future.
+
+    Rows without a time are reported while they come, with how many have come in all.
+    """
+    record = batches[-1]
+    come = any(source.null_times for batch in batches for source in batch.sources)
     where = Where(file=f"query '{record.query}'")
-    for source in record.sources:
-        if source.null_times_total:
-            yield Finding(
-                code=NULL_TIMES,
-                where=where,
-                what=f"{source.null_times_total:,} rows of source '{source.name}' have no event time (NULL): no window "
-                "takes them, an outer join gives no row for them, and a deduplication within the watermark may give "
-                "them twice",
-                fix=f"give such rows a time where they come from, or filter them out of '{source.name}' in the query",
-            )
+    counts = [f"{each.null_times_total:,} of '{each.name}'" for each in record.sources if each.null_times_total]
+    if come and counts:
+        yield Finding(
+            code=NULL_TIMES,
+            where=where,
+            what=f"rows have no event time (NULL): {', '.join(counts)}; no window takes them, an outer join gives no "
+            "row for them, and a deduplication within the watermark may give them twice",
+            fix="give such rows a time where they come from, or filter them out in the query",
+        )
     leap = record.leap
     if leap is not None:
         moved, before = "", "see which batch moved it: headrace inspect watermark " + record.query

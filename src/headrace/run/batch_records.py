@@ -118,6 +118,8 @@ class Account:
         self.archive(watched)
         if watched.archive is not None:
             record = rightly_counted(self.project, watched.running, record, self.spark)
+        else:
+            record = take_observed(record, 1)
         record = self._with_times(watched, record)
         record = self._with_quarantine(watched, record)
         if watched.late is not None:
@@ -140,10 +142,8 @@ class Account:
         before, layout = watched.before, watched.running.layout
         if before is None and watched.archive is not None:
             kept: list[BatchRecord] = []
-            self.notes.record(
-                lambda history: kept.extend(history.recent(record.query, 1, generation=layout.generation))
-            )
-            before = next((each for each in kept if each.batch < record.batch), None)
+            self.notes.record(lambda history: kept.extend(history.recent(record.query, generation=layout.generation)))
+            before = next((each for each in reversed(kept) if each.batch < record.batch), None)
         record = follow_on(record, before)
         leap = record.leap
         if leap is not None and leap.source is not None and leap.batch is not None and before and not before.leap:

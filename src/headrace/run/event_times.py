@@ -80,7 +80,7 @@ def place_of(leap: Leap, source: NamedSource, prefix: SourcePrefix, spark: Spark
 
     # The warning matters more than its place.
     with suppress(Exception):
-        if source.watermark is not None and source.connector.readable_as_batch:
+        if source.watermark is not None and leap.time_ms is not None and source.connector.readable_as_batch:
             rows = source.connector.read_placed(spark, prefix, batch_column=BATCH, place_column=_PLACE)
             time = F.unix_millis(F.col(source.watermark.column))
             found = rows.where(time.eqNullSafe(leap.time_ms)).select(_PLACE).head()

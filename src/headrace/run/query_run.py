@@ -298,7 +298,7 @@ class QueryRun:
         """What ails a query when it begins to: of one that is to end, its event times alone."""
         self.recent.append(record)
         facts = {"watermarked": self.running.watermarked, "state_budget_bytes": self.query.state_budget_bytes}
-        judged = wrong_times(record) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
+        judged = wrong_times(self.recent) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
         found = {(finding.code, finding.severity): finding for finding in judged}
         yield from (found[mark] for mark in sorted(found.keys() - self.warnings))
         # That rows lack a time is said once.

@@ -19,9 +19,11 @@ from headrace.verify.verdict import LateRow, OperatorLateRows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The names of metrics begin with these; the columns of the first are the late rows, then these two.
+# The names of metrics begin with these; the columns of the first are the late rows, then these two, and those of the
+# second the open groups, then those that are never closed.
 LATE_METRIC, OPEN_METRIC = "headrace_late_at_", "headrace_open_at_"
 REVIVED, REPLAYED = 1, 2
+NEVER = 1
 _IS_LATE, _IS_CLOSED, _RANK = "__headrace_is_late", "__headrace_is_closed", "__headrace_rank"
 
 
@@ -186,8 +188,10 @@ class Rewriting:
         if tree.name == "Aggregate" and identity(attribute) not in map(identity, output):
             plan = plans.giving(self.spark, plan, attribute)
         closed = plans.end_micros(self.spark, attribute) <= F.lit(step.evict_ms * 1000)
-        judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))
-        counted = judged.observe(f"{OPEN_METRIC}{step.number}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
+        # NULL for a group without a time, which Spark never closes.
+        judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, closed)
+        counts = F.count_if(~F.col(_IS_CLOSED)).alias("rows"), F.count_if(F.col(_IS_CLOSED).isNull()).alias("never")
+        counted = judged.observe(f"{OPEN_METRIC}{step.number}", *counts)
         return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
 
 

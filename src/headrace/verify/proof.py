@@ -32,7 +32,7 @@ from headrace.verify.answer import READ, UNTIMED, BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import Range, of_several_forms, ranges, version_ranges
 from headrace.verify.cause import explained
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
-from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
+from headrace.verify.late_and_open import LATE_METRIC, NEVER, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
 from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.scope import WHOLE, Choice, RowScope
 from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, counted, findings_of
@@ -337,7 +337,9 @@ def verdict_of(evidence: Evidence) -> Verdict:
         found = evidence.compared(expected.frame)
     verdict = _counted(evidence, found)
     if found.equal:
-        return replace(verdict, state=_fine(verdict))
+        never = found.observed(OPEN_METRIC, NEVER)
+        lacking = tuple(_left_out_by_spark(query, never, 0, verdict.rows_untimed))
+        return replace(verdict, state=_fine(verdict), missing=never, findings=lacking)
     reasons = tuple(_reasons(evidence, found, verdict))
     if not reasons:
         evidence.mended(expected.frame)
@@ -414,18 +416,21 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
             verdict = _compared(replace(undecided, shown_by="rerun", rows_open=0, findings=()), found)
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)
-            if found.equal:
-                verdict = verdict if expected.by_function else _beside_batch(evidence, undecided, verdict)
-                return replace(verdict, state=_fine(verdict))
-            if expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings):
+            ordered = expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings)
+            if not found.equal and ordered:
                 with again.rows(evidence.spark, key, reordered=True) as other:
                     if not compare(rows, other, key).equal:
                         of = "runs with the rows of a batch in another order differ"
                         reason = late_and_open.order_of_rows(query, of)
                         return replace(verdict, state="undecided", findings=(reason,))
-            evidence.mended(rows)
+            if not found.equal:
+                evidence.mended(rows)
     except CheckFailed as error:
         return replace(undecided, findings=(*findings, *error.findings))
+    if found.equal:
+        # Outside of the other run's settings, with which a batch query cannot be built.
+        verdict = verdict if expected.by_function else _beside_batch(evidence, undecided, verdict)
+        return replace(verdict, state=_fine(verdict))
     return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
 
 
@@ -465,7 +470,7 @@ def _left_out_by_spark(query: Query, missing: int, surplus: int, untimed: int) -
         yield Finding(
             code="HR687",
             what=f"against its batch query, the result of query '{query.name}' "
-            f"{' and '.join(words for number, words in counts if number)}, and another run does no better{because}",
+            f"{' and '.join(words for number, words in counts if number)}, as Spark runs it as a stream{because}",
             fix="give such rows a time where they come from, or filter them out in the query, and rebuild it: "
             f"headrace rebuild {query.name}"
             if untimed

@@ -161,7 +161,7 @@ class Verdict(PlainData):
             (self.rows_late, f"{counted(self.rows_late, 'late row')} left out as Spark left them out"),
             (self.rows_replayed, f"{counted(self.rows_replayed, 'late row')} brought back"),
             (self.rows_open, f"{counted(self.rows_open, 'row' if self.rerun else 'group')} still open"),
-            (self.missing, f"{counted(self.missing, 'row')} of the batch query missing"),
+            (self.missing, f"{counted(self.missing, 'row')} of the batch query missing for good"),
             (self.unexpected, f"{counted(self.unexpected, 'row')} more than the batch query gives"),
             (self.rows_untimed, f"{counted(self.rows_untimed, 'row')} read without an event time"),
             (self.rows_set_aside, f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine"),

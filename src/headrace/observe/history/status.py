@@ -192,7 +192,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
         null_times=_null_times(last) if last else {},
-        wrong_times=tuple(wrong_times(last)) if last else (),
+        wrong_times=tuple(wrong_times([last])) if last else (),
     )
 
 

@@ -230,11 +230,11 @@ class History:
         return {query: verdict_of(text) for query, text in rows}
 
     def newest_batches(self) -> dict[str, int]:
-        """The newest batch of each query in its newest generation, of those that have one."""
+        """The newest batch of each query in the generation of its newest run, of those that have one."""
         with self._reading() as db:
             rows = db.execute(
-                "SELECT query, max(batch) FROM batches AS b WHERE generation = "
-                "(SELECT max(generation) FROM batches WHERE query = b.query) GROUP BY query"
+                "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
+                "WHERE id IN (SELECT max(id) FROM runs GROUP BY query) GROUP BY runs.query"
             ).fetchall()
         return dict(map(tuple, rows))
 

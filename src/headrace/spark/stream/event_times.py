@@ -12,7 +12,7 @@ from headrace.spark.plans.source_uses import stream_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The metrics' names begin so, and end in the source's name in the plan; their columns are `nulls`, `oldest` and `newest`.
+# The metrics' names begin so, and end in the source's name in the plan; the columns are `nulls`, `oldest`, `newest`.
 METRIC = "headrace_event_times_of_"
 
 
