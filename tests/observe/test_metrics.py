@@ -188,7 +188,7 @@ def test_lags_are_asked_after_the_batches_whose_rows_are_counted(board: Board) -
 )
 def test_a_query_is_down_that_should_run_and_does_not(board: Board, state: State, down: float) -> None:
     board.post(QueryState(query="totals", state=state))
-    registry = MetricsObserver("p", board, dict, lambda _: {}).registry
+    registry = MetricsObserver("p", board, dict, lambda *_: {}).registry
     assert registry.get_sample_value("headrace_query_down", {"app": "p", "query": "totals"}) == down
 
 
@@ -244,7 +244,7 @@ def test_who_has_no_token_learns_only_whether_all_is_well(board: Board) -> None:
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("address", ["::", "::1"])
 def test_metrics_are_served_by_ipv6(board: Board, address: str) -> None:
-    metrics = MetricsObserver("p", board, dict, lambda _: {})
+    metrics = MetricsObserver("p", board, dict, lambda *_: {})
     with metrics_served(Settings(port=0, address=address), board, metrics) as port:
         assert get(f"http://[::1]:{port}/healthz")[0] == 200
 
@@ -259,7 +259,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda _: {})
+        settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda *_: {})
         with (
             pytest.raises(PlatformError, match=r"HR892: metrics cannot be served at 127\.0\.0\.1:"),
             metrics_served(settings, board, metrics),
@@ -270,7 +270,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, board: Board) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(PlatformError, match=r"HR011.*\n.*pip install 'headrace\[metrics\]'"):
-        MetricsObserver("p", board, dict, lambda _: {})
+        MetricsObserver("p", board, dict, lambda *_: {})
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(PlatformError, match=r"HR011: metrics need the package uvicorn"):
         require("uvicorn")

@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
+from headrace.testing import recording
 from headrace.testing.cases import cases
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def test_a_case_has_events_and_a_meaning_as_a_batch(
 
 @pytest.mark.spark
 def test_a_case_is_recorded_with_masked_values_and_passes(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "headrace.yml").write_text(PROJECT.replace('postgres: {url: "${NOT_SET}"', "sqlite: {path: r.db"))
     (tmp_path / "landing").mkdir()
@@ -223,6 +224,15 @@ def test_a_case_is_recorded_with_masked_values_and_passes(
         "it has committed no batch yet",
     ):
         assert part in said
+    for most, says in (
+        (2, "newest 3 batches have more than 2 rows, too many for a case\n  fix: record fewer: --batches 2"),
+        (0, "have more than 0 rows, too many for a case\n  fix: bound a batch by its source's rate limit"),
+    ):
+        monkeypatch.setattr(recording, "MOST_ROWS", most)
+        assert main(command) == 1
+        assert says in capsys.readouterr().err
+    assert main([*command, "--batches", "1"]) == 1
+    assert "its newest batch has more than 0 rows" in capsys.readouterr().err
 
 
 @pytest.mark.spark

@@ -208,6 +208,7 @@ class Account:
         for found in missed_records(self.project, running, missed, self.spark):
             record = self._follow_on(watched, self._with_counters(watched, found))
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
+        watched.before = None  # The next batch follows on the newest one that is kept.
 
     def unreported(self, watched: QueryRun, committed: int | None) -> None:
         """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
