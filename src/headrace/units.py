@@ -90,14 +90,9 @@ def instant(seconds: float) -> datetime:
         return LAST if seconds > 0 else FIRST
 
 
-def utc(milliseconds: int | None) -> str:
+def utc(milliseconds: int) -> str:
     """The moment so many milliseconds after 1970 began, as messages show it."""
-    if milliseconds is None:
-        return "an unknown time"
-    moment = instant(milliseconds / 1000)
-    shown = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-    beyond = milliseconds // 1000 - round(moment.timestamp())
-    return f"{'later' if beyond > 0 else 'earlier'} than {shown}" if beyond else shown
+    return f"{instant(milliseconds / 1000):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _why(rest: str) -> str:

@@ -123,10 +123,10 @@ def test_the_row_that_moved_the_watermark_past_the_clock_is_named_until_it_is_be
     assert codes(told) == ["HR686"]
     (finding,) = (each for each in told.all(Finding) if each.code == "HR686")
     assert "source 'timed' in batch 1 (" in finding.what
-    assert "landing/0001.json), whose event time is 2126-01-01 00:00:00 UTC" in finding.what
+    assert "landing/0001.json), of 2126-01-01 00:00:00 UTC" in finding.what
     assert "headrace rewind kept --to-batch 0" in finding.fix
     assert main(["status", "-C", str(root)]) == 0
-    assert "0001.json), whose event time is 2126" in " ".join(capsys.readouterr().out.split())
+    assert "0001.json), of 2126" in " ".join(capsys.readouterr().out.split())
     assert main(["status", "-C", str(root), "--json"]) == 0
     (plain,) = json.loads(capsys.readouterr().out)["queries"]
     assert [each["code"] for each in plain["wrong_times"]] == ["HR686"]

@@ -137,10 +137,9 @@ def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
     leap = record.leap
     if leap is not None:
         moved, before = "", "see which batch moved it: headrace inspect watermark " + record.query
-        if leap.batch is not None:
+        if leap.batch is not None and leap.time_ms is not None:
             place = f" ({leap.place})" if leap.place else ""
-            moved = f", moved by a row of source '{leap.source}' in batch {leap.batch}{place}, whose event time is "
-            moved += f"{utc(leap.time_ms)}"
+            moved = f", moved by a row of source '{leap.source}' in batch {leap.batch}{place}, of {utc(leap.time_ms)}"
             back = f"return to the batch before: headrace rewind {record.query} --to-batch {leap.batch - 1}"
             again = f"begin again: headrace reset {record.query}"
             before = f"correct or remove the row where it comes from, and {back if leap.batch else again}"

@@ -116,7 +116,7 @@ class _Question:
         with suppress(Exception):
             if self.query.sink.facts.durable:
                 layout = layout_of(self.project, self.query)
-                for name, lag in _asked(self.project, self.query, layout, _Counted(self.counted)):
+                for name, lag in _asked(self.project, self.query, layout, -1 if self.counted is None else self.counted):
                     if lag is not None:
                         self.answers[name] = (time.time(), lag)
         ended = time.monotonic()
@@ -135,27 +135,22 @@ def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
     return total(lags(project, query, layout))
 
 
-def lags(project: Project, query: Query, layout: QueryLayout, *, cheap: bool = False) -> dict[str, Lag | None]:
+def lags(
+    project: Project, query: Query, layout: QueryLayout, *, counted: int | None = None, cheap: bool = False
+) -> dict[str, Lag | None]:
     """What each source of `query` still holds; None where it cannot tell, and nothing where that cannot be read.
 
-    Of a source that the query reads in several places, what waits for the place that has taken the least. cheap:
-    sources whose lag Spark reports of each batch are not asked.
+    Of a source that the query reads in several places, what waits for the place that has taken the least. counted: the
+    batch after which it is asked; None: the newest. cheap: sources whose lag Spark reports of each batch are not asked.
     """
     try:
-        return dict(_asked(project, query, layout, cheap=cheap))
+        return dict(_asked(project, query, layout, counted, cheap=cheap))
     except (HeadraceError, OSError):
         return {}
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """The newest batch whose rows are counted; None: no row is yet."""
-
-    batch: int | None
-
-
 def _asked(
-    project: Project, query: Query, layout: QueryLayout, counted: _Counted | None = None, *, cheap: bool = False
+    project: Project, query: Query, layout: QueryLayout, counted: int | None = None, *, cheap: bool = False
 ) -> Iterator[tuple[str, Lag | None]]:
     """Each source with its answer; `cheap`: those whose lag Spark reports of each batch are not asked."""
     sources = project.sources_of(query)
@@ -225,16 +220,16 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         )
 
 
-def _reached(layout: QueryLayout, names: list[str], counted: _Counted | None = None) -> dict[str, SourcePrefix]:
+def _reached(layout: QueryLayout, names: list[str], counted: int | None = None) -> dict[str, SourcePrefix]:
     """How far each of the sources was read: the newest committed batch alone, or the one that is `counted` before it.
 
     All batches since the first would be read from the archive, which takes seconds after a day of a batch a second.
-    Where no batch is counted, a history that was removed is one reason; so only the very first one waits.
+    Where none is counted (below 0), the history may have been removed; so only the very first batch waits.
     """
     checkpoint = Checkpoint(layout.checkpoint)
     through = checkpoint.last_committed
     if counted is not None and through is not None:
-        through = min(through, counted.batch) if counted.batch is not None else through or None
+        through = min(through, counted) if counted >= 0 else through or None
     if through is None:
         # Where a first batch is planned, the log of its source tells where it began.
         return {name: SourcePrefix(batches=(), log=checkpoint.source_log(name)) for name in names}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.sources import source_of
-from headrace.contract import BatchRecord, Leap, SourceProgress
+from headrace.contract import BatchRecord, Leap
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.spark.stream.event_times import METRIC
 from headrace.units import instant
@@ -43,16 +43,11 @@ def take_observed(record: BatchRecord, times: int | None) -> BatchRecord:
 
 def follow_on(record: BatchRecord, before: BatchRecord | None) -> BatchRecord:
     """Return the record of a batch with what goes on from the batch before: NULL times in all, and the leap."""
-    totals = {each.name: each.null_times_total for each in before.sources} if before else {}
-    return replace(
-        record,
-        sources=tuple(replace(each, null_times_total=_total(each, totals.get(each.name))) for each in record.sources),
-        leap=_leap(record, before),
-    )
-
-
-def _total(source: SourceProgress, before: int | None) -> int | None:
-    return before if source.null_times is None else (before or 0) + source.null_times
+    totals, sources = {each.name: each.null_times_total for each in before.sources} if before else {}, []
+    for source in record.sources:
+        total, nulls = totals.get(source.name), source.null_times
+        sources.append(replace(source, null_times_total=total if nulls is None else (total or 0) + nulls))
+    return replace(record, sources=tuple(sources), leap=_leap(record, before))
 
 
 def _leap(record: BatchRecord, before: BatchRecord | None) -> Leap | None:

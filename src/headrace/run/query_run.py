@@ -287,7 +287,7 @@ class QueryRun:
         """`record` with what its sources still hold; where many batches end in a moment, as it was a moment before."""
         begun = time.monotonic()
         if self.archive is not None and begun >= self.lag_at:
-            self.lags = lags(project, self.query, self.running.layout, cheap=True)
+            self.lags = lags(project, self.query, self.running.layout, counted=record.batch, cheap=True)
             ended = time.monotonic()
             self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
         found = {**self.lags, **reported_lags(project, self.query, record)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from itertools import accumulate, count
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,11 @@ def _steps(
             for batch, *values in local_rows(held):
                 rows[batch].setdefault(source.name, []).append(tuple(values))
     if sum(len(held) for given in rows.values() for held in given.values()) > MOST_ROWS:
-        raise _too_many(project, query, part, spark, taken)
+        what = f"its newest {len(taken)} batches have more than {MOST_ROWS:,} rows, too many for a case"
+        fewer = f"record fewer: --batches {len(taken) // 2}"
+        if len(taken) == 1:
+            what, fewer = what.replace("1 batches have", "batch has"), "bound a batch by its source's rate limit"
+        raise _unfit(query, what, fewer)
     masked = _Masks(query, columns, mask)
     number = count()
 
@@ -96,21 +99,6 @@ def _steps(
         )
 
     return {batch: step(given) for batch, given in rows.items() if given}
-
-
-def _too_many(project: Project, query: Query, part: Prefix, spark: SparkSession, taken: Sequence[int]) -> ProjectError:
-    """Why these batches make no case, and how many of the newest ones would."""
-    sizes: Counter[int] = Counter()
-    for source in project.sources_of(query):
-        frame = source.connector.read(spark, part.sources[source.name], batch_column=BATCH)
-        sizes.update(dict(map(tuple, frame.groupBy(BATCH).count().collect())))
-    sums = accumulate(sizes[batch] for batch in reversed(taken))
-    fitting = sum(rows <= MOST_ROWS for rows in sums)
-    fix = f"record fewer: --batches {fitting}"
-    if not fitting:
-        fix = "bound a batch by its source's rate limit, and record when such a batch has come"
-    which = f"newest {len(taken)} batches have" if len(taken) > 1 else "newest batch has"
-    return _unfit(query, f"its {which} more than {MOST_ROWS:,} rows, too many for a case", fix)
 
 
 class _Masks:

@@ -32,7 +32,7 @@ from headrace.verify.batch_ranges import OtherShapeError, VersionRange, VersionR
 from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # The metrics' names begin so; their columns are the rows, then those without an event time.
 READ = "headrace_prefix_of_"
@@ -88,11 +88,11 @@ class Prefix:
         late, first = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)], min(self.watermarks)
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
-        untimed = F.lit(False) if source.watermark is None else F.col(source.watermark.column).isNull()
         if self.timed:
-            raw = raw.where(~untimed)
-        counts = [F.count(F.lit(1)).alias("rows"), F.count_if(untimed).alias("untimed")]
-        counted = raw.observe(READ + use + self.label, *counts)
+            raw = raw.where(~is_untimed(source))
+        counted = raw.observe(
+            READ + use + self.label, F.count(F.lit(1)).alias("rows"), F.count_if(is_untimed(source)).alias("untimed")
+        )
         known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int") - first)) if dated else counted
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
@@ -101,6 +101,13 @@ class Prefix:
             origin = F.struct(F.lit(use).alias("source"), number.alias("number"), place, line.alias("line"))
             known = known.withColumn(ORIGIN, origin)
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
+
+
+def is_untimed(source: NamedSource) -> Column:
+    """Whether a row of a source with a watermark has no event time."""
+    from pyspark.sql import functions as F
+
+    return F.lit(False) if source.watermark is None else F.col(source.watermark.column).isNull()
 
 
 def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int, *, since: int = 0) -> Prefix:

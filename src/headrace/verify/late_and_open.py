@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Finding
@@ -14,6 +14,7 @@ from headrace.spark.plans.analysed import analysed_plan, asked_clocks, identity,
 from headrace.spark.plans.determinism import by_order
 from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, PlannedOperator, stateful
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
+from headrace.units import instant
 from headrace.verify.verdict import LateRow, OperatorLateRows
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _micros(name: str) -> Column:
 
 
 def _moment(micros: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+    # Whole seconds by themselves, so that no microsecond is rounded.
+    return instant(micros // 1_000_000).replace(microsecond=micros % 1_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)

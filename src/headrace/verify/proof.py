@@ -446,7 +446,9 @@ def _beside_batch(evidence: Evidence, undecided: Verdict, verdict: Verdict) -> V
         lacking, surplus = lacking - min(lacking, surplus), surplus - min(lacking, surplus)
     missing = lacking
     if all(each.of_held_rows or each.by_order for each in caveats):
-        missing = lacking - min(lacking, _lacking_timed(evidence, lacking)) if lacking and verdict.rows_untimed else 0
+        # What of it is made of rows that have a time may still come.
+        timed = evidence.compared(evidence.timed().frame).missing if lacking and verdict.rows_untimed else lacking
+        missing = max(0, lacking - timed)
     shown = tuple(each for each in undecided.differences if each.kind != "different")
     return replace(
         verdict,
@@ -456,11 +458,6 @@ def _beside_batch(evidence: Evidence, undecided: Verdict, verdict: Verdict) -> V
         differences=shown if missing or surplus else (),
         findings=tuple(_left_out_by_spark(evidence.query, missing, surplus, verdict.rows_untimed)),
     )
-
-
-def _lacking_timed(evidence: Evidence, lacking: int) -> int:
-    """How many of the `lacking` rows of the batch query are made of rows that have an event time."""
-    return min(lacking, evidence.compared(evidence.timed().frame).missing)
 
 
 def _left_out_by_spark(query: Query, missing: int, surplus: int, untimed: int) -> Iterator[Finding]:

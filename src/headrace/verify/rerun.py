@@ -23,7 +23,7 @@ from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.private import scratch
-from headrace.verify.answer import Prefix
+from headrace.verify.answer import Prefix, is_untimed
 from headrace.verify.batch_ranges import VersionRanges
 
 if TYPE_CHECKING:
@@ -143,12 +143,11 @@ class Rerun:
         """How many rows the sources gave in all batches, and how many of them have no event time."""
         from pyspark.sql import functions as F
 
-        rows = untimed = 0
+        counts = []
         for name in self.prefix.sources:
-            frame, watermark = self._batches(spark, name), self.project.sources[source_of(name)].watermark
-            rows += frame.count()
-            untimed += frame.where(F.col(watermark.column).isNull()).count() if watermark is not None else 0
-        return rows, untimed
+            untimed = F.count_if(is_untimed(self.project.sources[source_of(name)]))
+            counts += self._batches(spark, name).agg(F.count("*"), untimed).collect()
+        return sum(each[0] for each in counts), sum(each[1] for each in counts)
 
     def _batches(self, spark: SparkSession, name: str) -> DataFrame:
         source = self.project.sources[source_of(name)]

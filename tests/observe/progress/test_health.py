@@ -251,12 +251,12 @@ LEAPT = Leap(watermark_ms=4_922_899_200_000, source="clicks", batch=5, time_ms=4
             timed(leap=LEAPT),
             [
                 "its watermark is in the future, at 2126-01-01 00:00:00 UTC, moved by a row of source 'clicks' in "
-                "batch 5 (clicks/0/17), whose event time is 2126-01-01 01:00:00 UTC"
+                "batch 5 (clicks/0/17), of 2126-01-01 01:00:00 UTC"
             ],
             id="a row of the future",
         ),
         pytest.param(
-            timed(leap=Leap(watermark_ms=9 * 10**15)), ["at later than 9999-12-31"], id="beyond Python's years"
+            timed(leap=Leap(watermark_ms=9 * 10**15)), ["at 9999-12-31 23:59:59 UTC"], id="beyond Python's years"
         ),
     ],
 )

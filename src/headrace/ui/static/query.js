@@ -4,7 +4,7 @@ import { chart } from "./charts.js";
 import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, lateRowsButton, newestRows, verifyButton, versionList } from "./looks.js";
-import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
+import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, levelOf, verdictOf, whole } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.split("/")[2]);
@@ -62,12 +62,11 @@ const untimed = (now) => Object.values(now.null_times ?? {}).reduce((sum, each) 
 
 const verdicts = (found) => {
   if (!found.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
-  const level = (each) => VERDICTS[verdictOf(each)] ?? "idle";
   return [
     h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-12).map((each) =>
-      h("li", { title: `${instant(each.at)} UTC` }, badge(level(each), verdictOf(each))))),
+      h("li", { title: `${instant(each.at)} UTC` }, badge(levelOf(each), verdictOf(each))))),
     table("Verdicts", [["At"], ["Verdict"], ["Batch", "num"], ["Read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
-      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(level(each), verdictOf(each)), h("span", { class: "soft" }, [each.shown_by === "rerun" ? " by another run" : "", each.scope ? ` ${each.scope}` : ""].join(""))),
+      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(levelOf(each), verdictOf(each)), h("span", { class: "soft" }, [each.shown_by === "rerun" ? " by another run" : "", each.scope ? ` ${each.scope}` : ""].join(""))),
         ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
   ];
 };
