@@ -17,7 +17,7 @@ _WORDS = {
 }
 _SECONDS = {word: seconds for seconds, words in _WORDS.items() for word in words.split()}
 # Spark knows times up to the year 294247.
-FIRST, LAST = (each.replace(microsecond=0, tzinfo=timezone.utc) for each in (datetime.min, datetime.max))
+FIRST, LAST = (day.replace(microsecond=0, tzinfo=timezone.utc) for day in (datetime.min, datetime.max))
 LONGEST_SECONDS = 1000 * 365 * 86_400.0
 _SPARK_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPARK_TIME = re.compile(r"\s*(-?\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)

@@ -151,3 +151,20 @@ def test_times_of_the_past_are_no_warning(times: Times, tmp_path: Path, spark: S
     root = write_project(tmp_path / "p", KEPT, batches=[rows(time) for time in times])
     assert run(load(root), spark=spark, reporter=told).exit_code == 0
     assert codes(told) == []
+
+
+FILTERED = KEPT.replace('watermark=("time", "10 minutes")', "").replace(
+    "timed.groupBy", "timed.where(\"time < '2100-01-01'\").withWatermark('time', '10 minutes').groupBy"
+)
+
+
+def test_a_watermark_behind_a_filter_is_not_moved_by_what_the_filter_takes_out(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    batches = [rows("12:00"), rows("12:10", "2126-01-01 00:00:00", None), rows("12:20"), rows("13:30")]
+    told = Told()
+    root = write_project(tmp_path / "p", FILTERED, batches=batches)
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert codes(told) == []
+    assert {each.watermark.year for each in told.all(BatchRecord) if each.watermark} == {2024}
+    assert status(load(root))[0].null_times == {"timed": 0}

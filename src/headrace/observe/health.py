@@ -125,7 +125,7 @@ def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
     record = batches[-1]
     come = any(source.null_times for batch in batches for source in batch.sources)
     where = Where(file=f"query '{record.query}'")
-    counts = [f"{each.null_times_total:,} of '{each.name}'" for each in record.sources if each.null_times_total]
+    counts = [f"{source.null_times_total:,} of '{source.name}'" for source in record.sources if source.null_times_total]
     if come and counts:
         yield Finding(
             code=NULL_TIMES,

@@ -141,14 +141,16 @@ class Account:
         """The record of a committed batch with what its event times come to, after the batch before."""
         before, layout = watched.before, watched.running.layout
         if before is None and watched.archive is not None:
-            kept: list[BatchRecord] = []
-            self.notes.record(lambda history: kept.extend(history.recent(record.query, generation=layout.generation)))
-            before = next((each for each in reversed(kept) if each.batch < record.batch), None)
+            recorded: list[BatchRecord] = []
+            self.notes.record(
+                lambda history: recorded.extend(history.recent(record.query, generation=layout.generation))
+            )
+            before = next((batch for batch in reversed(recorded) if batch.batch < record.batch), None)
         record = follow_on(record, before)
         leap = record.leap
         if leap is not None and leap.source is not None and leap.batch is not None and before and not before.leap:
             with suppress(HeadraceError, StopIteration):
-                source = next(each for each in self.project.sources_of(watched.query) if each.name == leap.source)
+                source = next(source for source in self.project.sources_of(watched.query) if source.name == leap.source)
                 shares = _shares(self.project, watched.running, leap.batch, leap.batch)
                 record = replace(
                     record, leap=replace(leap, place=place_of(leap, source, shares[source.name], self.spark))
@@ -298,7 +300,10 @@ def rightly_counted(project: Project, running: Running, record: BatchRecord, spa
     if again is not None:
         times = len(whole) if again else 1
         record = take_observed(record, times)
-        counts = {each.name: Counted(each.rows // times, 0, each.null_times, each.newest_ms) for each in record.sources}
+        counts = {
+            source.name: Counted(source.rows // times, 0, source.null_times, source.newest_ms)
+            for source in record.sources
+        }
         return _corrected(_with_bad_rows(record, times), counts)
     if not is_whole or len(whole) > 1:
         record = _with_bad_rows(record, None)

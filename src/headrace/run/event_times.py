@@ -42,8 +42,8 @@ def take_observed(record: BatchRecord, times: int | None) -> BatchRecord:
 
 
 def follow_on(record: BatchRecord, before: BatchRecord | None) -> BatchRecord:
-    """Return the record of a batch with what goes on from the batch before: NULL times in all, and the leap."""
-    totals, sources = {each.name: each.null_times_total for each in before.sources} if before else {}, []
+    """Return the record of a batch with what continues from the batch before: NULL times in all, and the leap."""
+    totals, sources = {source.name: source.null_times_total for source in before.sources} if before else {}, []
     for source in record.sources:
         total, nulls = totals.get(source.name), source.null_times
         sources.append(replace(source, null_times_total=total if nulls is None else (total or 0) + nulls))
@@ -59,8 +59,8 @@ def _leap(record: BatchRecord, before: BatchRecord | None) -> Leap | None:
     if before is not None and before.leap is not None:
         return replace(before.leap, watermark_ms=mark)
     # Of several sources the one decides by which the watermark is where it is.
-    times = [(each.newest_ms, each.name) for each in (before.sources if before else ()) if each.newest_ms is not None]
-    passing = [each for each in times if each[0] >= mark]
+    sources = before.sources if before is not None else ()
+    passing = [(time, source.name) for source in sources if (time := source.newest_ms) is not None and time >= mark]
     if before is None or not passing:
         return Leap(watermark_ms=mark)
     newest, name = min(passing)
@@ -78,6 +78,6 @@ def place_of(leap: Leap, source: NamedSource, prefix: SourcePrefix, spark: Spark
         if source.watermark is not None and leap.time_ms is not None and source.connector.readable_as_batch:
             rows = source.connector.read_placed(spark, prefix, batch_column=BATCH, place_column=_PLACE)
             time = F.unix_millis(F.col(source.watermark.column))
-            found = rows.where(time.eqNullSafe(leap.time_ms)).select(_PLACE).head()
-            return str(found[0] or "") if found else ""
+            row = rows.where(time.eqNullSafe(leap.time_ms)).select(_PLACE).head()
+            return str(row[0] or "") if row else ""
     return ""

@@ -301,7 +301,7 @@ class QueryRun:
         judged = wrong_times(self.recent) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
         found = {(finding.code, finding.severity): finding for finding in judged}
         yield from (found[mark] for mark in sorted(found.keys() - self.warnings))
-        # That rows lack a time is said once.
+        # Rows without a time are reported once.
         self.warnings = frozenset({*found, *(mark for mark in self.warnings if mark[0] == NULL_TIMES)})
 
 

@@ -429,12 +429,12 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
         return replace(undecided, findings=(*findings, *error.findings))
     if found.equal:
         # Outside of the other run's settings, with which a batch query cannot be built.
-        verdict = verdict if expected.by_function else _beside_batch(evidence, undecided, verdict)
+        verdict = verdict if expected.by_function else _against_batch(evidence, undecided, verdict)
         return replace(verdict, state=_fine(verdict))
     return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
 
 
-def _beside_batch(evidence: Evidence, undecided: Verdict, verdict: Verdict) -> Verdict:
+def _against_batch(evidence: Evidence, undecided: Verdict, verdict: Verdict) -> Verdict:
     """A verdict by another run with the rows by which the batch query differs from it, as `undecided` counts them.
 
     Of what an operator holds back, the rest comes once the watermark is there; what is made of rows without an event
