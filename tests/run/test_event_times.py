@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from headrace.api import load, run, status
+from headrace.api import load, run, status, verify
 from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
@@ -168,3 +171,27 @@ def test_a_watermark_behind_a_filter_is_not_moved_by_what_the_filter_takes_out(
     assert codes(told) == []
     assert {each.watermark.year for each in told.all(BatchRecord) if each.watermark} == {2024}
     assert status(load(root))[0].null_times == {"timed": 0}
+
+
+PARQUET = KEPT.replace('"landing", format="json"', '"far", format="parquet"')
+
+
+def test_a_time_beyond_the_years_of_python_ends_nothing(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(tmp_path / "p", PARQUET)
+    (root / "far").mkdir()
+    for number, seconds in enumerate([1_704_110_400, 327_403_382_400, 1_704_112_200]):
+        times = pa.array([seconds * 1_000_000], pa.timestamp("us", tz="UTC"))
+        file = root / "far" / f"{number}.parquet"
+        parquet.write_table(pa.table({"time": times, "name": ["a"]}), file)
+        os.utime(file, (1_700_000_000 + number,) * 2)
+    told = Told()
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert [record.rows for record in told.all(BatchRecord)][:3] == [1, 1, 1]
+    assert codes(told) == ["HR686"]
+    assert main(["status", "-C", str(root)]) == 0
+    assert "at 9999-12-31 23:59:59 UTC, moved by a row of source 'timed' in batch 1" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert verify(load(root), "kept", spark=spark).exit_code == 0
