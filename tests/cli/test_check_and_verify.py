@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli import main
-from headrace.cli.verify import difference_table, figures, sentence
+from headrace.cli.verify import _say, difference_table, figures, sentence
 from headrace.demo.starter import write_project
 from headrace.verify import Difference, Verdict
 from headrace.verify.verdict import State
@@ -143,6 +143,26 @@ def test_a_verdict_says_by_what_it_was_shown_and_what_is_missing(facts: dict[str
     assert verdict.sentence == says
     plain = verdict.as_dict()
     assert (plain["shown_by"], plain["rerun"]) == (verdict.shown_by, verdict.shown_by == "rerun")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (Verdict(query="q", batch=3, state="equal", shares=("how 'a' is read",)), "shown by the batch query"),
+        (
+            Verdict(query="q", batch=3, state="open", shown_by="rerun", shares=("how 'a' is read",)),
+            "shown by another run",
+        ),
+        (Verdict(query="q", batch=3, state="undecided", shares=("how 'a' is read",)), None),
+    ],
+    ids=["batch", "rerun", "undecided"],
+)
+def test_the_text_says_what_a_verdict_shares_with_the_run(
+    verdict: Verdict, line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _say(verdict)
+    lines = [each.strip() for each in capsys.readouterr().out.splitlines() if "shared with the run" in each]
+    assert lines == ([] if line is None else [f"{line}; shared with the run: how 'a' is read"])
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def _judged(
 def _say(verdict: Verdict) -> None:
     click.echo(sentence(verdict))
     click.echo(f"  {figures(verdict)}")
-    if verdict.shares:
+    if verdict.shares and verdict.state != "undecided":
         click.echo(f"  shown by {_SHOWN_BY[verdict.shown_by]}; shared with the run: {', '.join(verdict.shares)}")
     say_below(verdict.findings)
     if verdict.differences:
