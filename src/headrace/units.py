@@ -16,6 +16,8 @@ _WORDS = {
     604800.0: "week",
 }
 _SECONDS = {word: seconds for seconds, words in _WORDS.items() for word in words.split()}
+# Spark knows times up to the year 294247.
+FIRST, LAST = (day.replace(microsecond=0, tzinfo=timezone.utc) for day in (datetime.min, datetime.max))
 LONGEST_SECONDS = 1000 * 365 * 86_400.0
 _SPARK_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPARK_TIME = re.compile(r"\s*(-?\d+)\s*(us|ms|s|m|min|h|d)?\s*", re.IGNORECASE)
@@ -81,8 +83,16 @@ def some_time(text: str) -> Duration:
 
 
 def instant(seconds: float) -> datetime:
-    """The moment, in UTC, so many seconds after 1970 began."""
-    return datetime.fromtimestamp(seconds, timezone.utc)
+    """The moment, in UTC, so many seconds after 1970 began; the last one that Python knows for what comes later."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc)
+    except (ValueError, OverflowError):
+        return LAST if seconds > 0 else FIRST
+
+
+def utc(milliseconds: int) -> str:
+    """The moment so many milliseconds after 1970 began, as messages show it."""
+    return f"{instant(milliseconds / 1000):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _why(rest: str) -> str:

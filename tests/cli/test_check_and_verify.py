@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from headrace.cli import main
-from headrace.cli.verify import difference_table, figures, sentence
+from headrace.cli.verify import _say, difference_table, figures, sentence
 from headrace.demo.starter import write_project
 from headrace.verify import Difference, Verdict
 from headrace.verify.verdict import State
@@ -114,6 +115,54 @@ def test_a_verdict_is_a_sentence_and_its_figures() -> None:
     assert "correct: equal to the batch query over the same input" in sentence(
         Verdict(query="q", batch=3, state="equal")
     )
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, "correct: equal to the batch query over the same input"),
+        ({"shown_by": "rerun"}, "correct: equal to another run over the same batches"),
+        (
+            {"shown_by": "rerun", "rows_open": 1, "missing": 3, "rows_untimed": 4},
+            "equal to another run over the same batches; 1 row still open; 3 rows of the batch query missing for good; "
+            "4 rows read without an event time",
+        ),
+        (
+            {"shown_by": "rerun", "unexpected": 1},
+            "equal to another run over the same batches; 1 row more than the batch query gives",
+        ),
+        (
+            {"rows_untimed": 2},
+            "correct: equal to the batch query over the same input; 2 rows read without an event time",
+        ),
+    ],
+    ids=["batch", "rerun", "missing", "surplus", "untimed"],
+)
+def test_a_verdict_says_by_what_it_was_shown_and_what_is_missing(facts: dict[str, Any], says: str) -> None:
+    verdict = Verdict(query="q", batch=3, state="equal", **facts)
+    assert verdict.sentence == says
+    plain = verdict.as_dict()
+    assert (plain["shown_by"], plain["rerun"]) == (verdict.shown_by, verdict.shown_by == "rerun")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (Verdict(query="q", batch=3, state="equal", shares=("how 'a' is read",)), "shown by the batch query"),
+        (
+            Verdict(query="q", batch=3, state="open", shown_by="rerun", shares=("how 'a' is read",)),
+            "shown by another run",
+        ),
+        (Verdict(query="q", batch=3, state="undecided", shares=("how 'a' is read",)), None),
+    ],
+    ids=["batch", "rerun", "undecided"],
+)
+def test_the_text_says_what_a_verdict_shares_with_the_run(
+    verdict: Verdict, line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _say(verdict)
+    lines = [each.strip() for each in capsys.readouterr().out.splitlines() if "shared with the run" in each]
+    assert lines == ([] if line is None else [f"{line}; shared with the run: how 'a' is read"])
 
 
 @pytest.mark.parametrize(

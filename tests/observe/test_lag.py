@@ -101,7 +101,7 @@ def told(project: Project, query: str, lag: Lag | None, *, batch: int = 0) -> No
     with History.open(history_file(project.local_storage)) as history:
         run = history.begin_run(query, pid=1, mode="append", trigger="once", sink="sqlite", generation=1)
         if lag is not None:
-            history.record(run, replace(record, backlog=lag, sources=(source,)))
+            history.record(run, replace(record, rows=2, backlog=lag, sources=(source,)))
         history.end_run(run, "stopped")
 
 
@@ -123,6 +123,39 @@ def test_files_that_land_while_nothing_runs_are_counted_and_the_oldest_has_waite
     assert found.backlog is not None
     assert found.backlog == found.lags["events"] == Lag(count=3, unit="files", bytes=found.backlog.bytes)
     assert (found.backlog.at_ms, found.backlog.waiting_seconds(NOON + 60)) == (None, 62)
+
+
+@pytest.mark.parametrize(
+    ("committed", "counted", "waiting"),
+    [((0,), None, 5), ((0, 1), 0, 3), ((0, 1), 1, 1), ((0, 1), None, 1), ((0,), 7, 3)],
+    ids=[
+        "the first is not counted",
+        "the second is not",
+        "both are",
+        "a history that is lost",
+        "a checkpoint of before",
+    ],
+)
+def test_rows_that_are_not_counted_yet_still_wait(
+    tmp_path: Path, committed: tuple[int, ...], counted: int | None, waiting: int
+) -> None:
+    """Between the commit of a batch and its count, which may take long, no row is missing in both."""
+    root = write_project(tmp_path / "p", KEPT, batches=[[{"name": "apple", "amount": 1}]] * 5)
+    project, checkpoint = load(root), QueryLayout(load(root).storage, "kept", 1).checkpoint
+    take(checkpoint, sorted((root / "landing").iterdir()), events=4 if len(committed) > 1 else 2)
+    if len(committed) > 1:
+        for log in ("offsets", "commits"):
+            shutil.copy(checkpoint / log / "0", checkpoint / log / "1")
+        first = (checkpoint / "offsets" / "0").read_text().replace('"logOffset":3', '"logOffset":1')
+        (checkpoint / "offsets" / "0").write_text(first)
+    told(project, "kept", None if counted is None else Lag(count=9, unit="files"), batch=counted or 0)
+    [found] = status(project)
+    assert (found.batch, found.rows_total) == (counted, 0 if counted is None else 2)
+    assert found.backlog is not None
+    assert found.backlog.count == waiting
+    asked = SourceLags(project).of(["kept"])["kept"]["events"]
+    assert asked is not None
+    assert asked.count == waiting
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["no batch", "a planned one"])

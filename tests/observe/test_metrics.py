@@ -44,7 +44,7 @@ BATCH = BatchRecord(
     duration_ms=500,
     watermark=NOW - timedelta(hours=2),
     sources=(
-        SourceProgress(name="sales", rows=30, quarantined=2, start=None, end="1"),
+        SourceProgress(name="sales", rows=30, quarantined=2, null_times=3, start=None, end="1"),
         SourceProgress(name="files", rows=0, start=None, end="1", lag=Lag(count=0, unit="files", bytes=0)),
     ),
     operators=(OperatorProgress(name="stateStoreSave", rows=7, bytes=900, updated=2, late=3, commit_ms=40),),
@@ -76,7 +76,7 @@ def board() -> Board:
 @contextmanager
 def serving(board: Board, settings: Settings) -> Iterator[tuple[MetricsObserver, str]]:
     metrics = MetricsObserver(
-        "p", board, lambda: {"totals": {"missing": 1, "unexpected": 2, "different": 3}}, lambda _: LAGS
+        "p", board, lambda: {"totals": {"missing": 1, "unexpected": 2, "different": 3}}, lambda *_: LAGS
     )
     with metrics_served(settings, board, metrics) as port:
         yield metrics, f"http://127.0.0.1:{port}"
@@ -143,11 +143,40 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
         ("headrace_state_rows", "stateStoreSave"): 7,
         ("headrace_state_bytes", "stateStoreSave"): 900,
         ("headrace_state_commit_seconds", "stateStoreSave"): 0.04,
-        ("headrace_verify_mismatched_rows",): 6,
+        ("headrace_untimed_rows_total", "sales"): 6,
+        ("headrace_verify_mismatched_rows", "batch"): 6,
     }
     assert values["headrace_watermark_lag_seconds",] == pytest.approx(7200, abs=1000)
     assert values["headrace_refresh_age_seconds", "prices"] == pytest.approx(60, abs=30)
     assert values["headrace_overdue_seconds",] == pytest.approx(900, abs=30)
+
+
+@pytest.mark.parametrize(
+    ("state", "shown_by", "rows"),
+    [
+        ("mismatch", "batch", 3),
+        ("mismatch", "rerun", 3),
+        ("undecided", "batch", 3),
+        ("equal", "rerun", 0),
+        ("open", "batch", 0),
+    ],
+)
+def test_rows_that_only_the_batch_query_gives_are_no_mismatch(
+    board: Board, state: str, shown_by: str, rows: int
+) -> None:
+    verdict = {"verdict": state, "shown_by": shown_by, "missing": 2, "unexpected": 1, "different": 0}
+    metrics = MetricsObserver("p", board, lambda: {"totals": verdict}, lambda *_: {})
+    samples = [each for family in metrics.collected().collect() for each in family.samples]
+    found = [each for each in samples if each.name == "headrace_verify_mismatched_rows"]
+    assert [(each.labels["shown_by"], each.value) for each in found] == [(shown_by, rows)]
+
+
+def test_lags_are_asked_after_the_batches_whose_rows_are_counted(board: Board) -> None:
+    asked: list[object] = []
+    metrics = MetricsObserver("p", board, dict, lambda names, counted: asked.append((names, counted)) or {})
+    metrics.progressed(replace(BATCH, batch=7))
+    metrics.collected()
+    assert asked == [(["totals", "others"], {"totals": 7})]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +188,7 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
 )
 def test_a_query_is_down_that_should_run_and_does_not(board: Board, state: State, down: float) -> None:
     board.post(QueryState(query="totals", state=state))
-    registry = MetricsObserver("p", board, dict, lambda _: {}).registry
+    registry = MetricsObserver("p", board, dict, lambda *_: {}).registry
     assert registry.get_sample_value("headrace_query_down", {"app": "p", "query": "totals"}) == down
 
 
@@ -215,7 +244,7 @@ def test_who_has_no_token_learns_only_whether_all_is_well(board: Board) -> None:
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("address", ["::", "::1"])
 def test_metrics_are_served_by_ipv6(board: Board, address: str) -> None:
-    metrics = MetricsObserver("p", board, dict, lambda _: {})
+    metrics = MetricsObserver("p", board, dict, lambda *_: {})
     with metrics_served(Settings(port=0, address=address), board, metrics) as port:
         assert get(f"http://[::1]:{port}/healthz")[0] == 200
 
@@ -230,7 +259,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda _: {})
+        settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda *_: {})
         with (
             pytest.raises(PlatformError, match=r"HR892: metrics cannot be served at 127\.0\.0\.1:"),
             metrics_served(settings, board, metrics),
@@ -241,7 +270,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, board: Board) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(PlatformError, match=r"HR011.*\n.*pip install 'headrace\[metrics\]'"):
-        MetricsObserver("p", board, dict, lambda _: {})
+        MetricsObserver("p", board, dict, lambda *_: {})
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(PlatformError, match=r"HR011: metrics need the package uvicorn"):
         require("uvicorn")

@@ -126,7 +126,7 @@ def test_a_collector_has_the_metrics_and_a_trace_of_each_batch_of_a_run(
 
 @pytest.mark.plain
 def test_names_and_units_are_those_that_a_collector_turns_into_those_of_prometheus() -> None:
-    registry = MetricsObserver("p", Board(), dict, lambda _: {}).registry
+    registry = MetricsObserver("p", Board(), dict, lambda *_: {}).registry
     names = [family.name for family in registry.collect()]
     assert {name for name in names if otlp.unit_of(name) == "1"} == {
         "headrace_sink_retrying",
@@ -144,7 +144,7 @@ def test_a_collector_that_is_away_keeps_nobody_waiting_and_is_reported_once(monk
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     monkeypatch.setattr(otlp, "CLOSE_SECONDS", 1.0)
     told: list[Finding] = []
-    sent = Otlp(MetricsObserver("p", Board(), dict, lambda _: {}), told.append)
+    sent = Otlp(MetricsObserver("p", Board(), dict, lambda *_: {}), told.append)
     begun = time.monotonic()
     for _ in range(500):
         sent.progressed(BATCH)
@@ -172,7 +172,7 @@ def test_variables_that_ask_for_what_is_not_there_are_told_before_the_start(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(PlatformError, match=said) as caught:
-        Otlp(MetricsObserver("p", Board(), dict, lambda _: {}), print)
+        Otlp(MetricsObserver("p", Board(), dict, lambda *_: {}), print)
     assert caught.value.findings[0].code == "HR898"
 
 
@@ -180,5 +180,5 @@ def test_variables_that_ask_for_what_is_not_there_are_told_before_the_start(
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(PlatformError) as caught:
-        Otlp(MetricsObserver("p", Board(), dict, lambda _: {}), print)
+        Otlp(MetricsObserver("p", Board(), dict, lambda *_: {}), print)
     assert caught.value.findings[0].code == "HR011"

@@ -709,7 +709,8 @@ CHANGES = [
     ),
     *changes(
         "ticks",
-        ("the rate", "rows_per_second: 2", "rows_per_second: 3", "same"),
+        ("the rate", "rows_per_second: 2", "rows_per_second: 3", "forward"),
+        ("the number of its partitions", "rows_per_second: 2", "rows_per_second: 2, num_partitions: 3", "same"),
         (
             "another kind of source",
             "rate: {rows_per_second: 2}",

@@ -12,6 +12,8 @@ import headrace as hr
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.files.source import Files
 from headrace.connectors.kafka.source import Kafka
+from headrace.connectors.rate.micro_batch import RateMicroBatch
+from headrace.connectors.rate.source import Rate
 from headrace.connectors.socket.source import Socket
 from headrace.model import NamedSource
 from headrace.plan.comparison import compare
@@ -28,6 +30,7 @@ TABLE = Delta(path="lake/events")
 COMMITTED = {"kafka.Isolation.level": "read_committed"}
 UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 FILES = Files(path="in", format="json", schema="id INT")
+STEPS = RateMicroBatch(rows_per_batch=5)
 
 # A source before and now, and the verdict on a query without a state.
 SOURCES: dict[str, tuple[Any, Any, str]] = {
@@ -53,6 +56,12 @@ SOURCES: dict[str, tuple[Any, Any, str]] = {
     "some files of a lake": (TABLE, replace(TABLE, exclude_regex="x"), "forward"),
     "an archive": (FILES, replace(FILES, clean_source="archive", source_archive_dir="done"), "same"),
     "a file by its name alone": (FILES, replace(FILES, file_name_only=True), "forward"),
+    "the rate": (Rate(rows_per_second=2), Rate(rows_per_second=3), "forward"),
+    "how long the rate rises": (Rate(), Rate(ramp_up_time="5s"), "forward"),
+    "partitions of a rate": (Rate(), Rate(num_partitions=3), "same"),
+    "where made rows begin": (STEPS, replace(STEPS, start_timestamp=99), "same"),
+    "how many rows are made": (STEPS, replace(STEPS, rows_per_batch=9), "same"),
+    "the time between made batches": (STEPS, replace(STEPS, advance_millis_per_batch=9), "forward"),
     "a switch as YAML has it": (
         replace(FILES, options={"multiLine": "True"}), replace(FILES, options={"multiline": "true"}), "same",
     ),
@@ -70,7 +79,7 @@ def test_a_source_is_known_by_the_rows_that_it_gives(tmp_path: Path, before: Any
     assert worst(compare(form(before), form(now))) == verdict
 
 
-def test_a_query_that_read_uncommitted_messages_by_default_is_given_a_sentence_and_none_if_it_goes_on_so(
+def test_a_query_that_read_uncommitted_messages_by_default_gets_a_sentence(
     tmp_path: Path,
 ) -> None:
     project = hr.Project(name="p", root=tmp_path)
@@ -90,3 +99,18 @@ def test_a_query_that_read_uncommitted_messages_by_default_is_given_a_sentence_a
     assert (difference.verdict, difference.now) == ("safe", "read_committed")
     assert "messages of aborted transactions are no longer read" in difference.why
     assert list(compare(before, form(replace(TOPICS, options=UNCOMMITTED)))) == []
+
+
+@pytest.mark.parametrize(
+    ("connector", "later"),
+    [(Rate(ramp_up_time="5s"), ("rows_per_second", "ramp_up_time")), (STEPS, ("advance_millis_per_batch",))],
+    ids=["rate", "rate_micro_batch"],
+)
+def test_what_earlier_versions_kept_no_record_of_is_no_change(
+    tmp_path: Path, connector: Any, later: tuple[str, ...]
+) -> None:
+    source = NamedSource(name="events", kind="source", connector=connector)
+    facts = dict(source_facts(hr.Project(name="p", root=tmp_path), source, str))
+    kept = {name: value for name, value in facts.items() if name not in later}
+    assert len(kept) == len(facts) - len(later)
+    assert worst(compare(QueryForm(sources={"events": kept}), QueryForm(sources={"events": facts}))) == "same"

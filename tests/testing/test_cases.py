@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
+from headrace.testing import recording
 from headrace.testing.cases import cases
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def test_a_case_has_events_and_a_meaning_as_a_batch(
 
 @pytest.mark.spark
 def test_a_case_is_recorded_with_masked_values_and_passes(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "headrace.yml").write_text(PROJECT.replace('postgres: {url: "${NOT_SET}"', "sqlite: {path: r.db"))
     (tmp_path / "landing").mkdir()
@@ -223,6 +224,16 @@ def test_a_case_is_recorded_with_masked_values_and_passes(
         "it has committed no batch yet",
     ):
         assert part in said
+    monkeypatch.setattr(recording, "MOST_ROWS", 0)
+    for batches, says in (
+        ("3", "its newest 3 batches have more than 0 rows, too many for a case\n  fix: record fewer: --batches 1"),
+        (
+            "1",
+            "newest batch has more than 0 rows, too many for a case\n  fix: bound a batch by its source's rate limit",
+        ),
+    ):
+        assert main([*command, "--batches", batches]) == 1
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.spark

@@ -123,6 +123,8 @@ def _show(project: Project, found: Sequence[QueryStatus], options: ProjectOption
         if each.error:
             whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
             click.echo(f"{each.query}{whose}: {each.now.finding() or each.error}")
+        for finding in each.wrong_times:
+            click.echo(str(finding))
         if each.state == "paused":
             click.echo(f"{each.query}: paused since {each.now.since:%Y-%m-%d %H:%M:%S} UTC by {each.now.by}")
     for rebuild in _rebuilds(project):

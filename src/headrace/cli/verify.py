@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.verify import Difference, Lateness, Replayed, Verdict
 
 # What of an input row is shown.
+_SHOWN_BY = {"batch": "the batch query", "rerun": "another run"}
 _WIDTH = 160
 
 
@@ -122,6 +123,8 @@ def _judged(
 def _say(verdict: Verdict) -> None:
     click.echo(sentence(verdict))
     click.echo(f"  {figures(verdict)}")
+    if verdict.shares and verdict.state != "undecided":
+        click.echo(f"  shown by {_SHOWN_BY[verdict.shown_by]}; shared with the run: {', '.join(verdict.shares)}")
     say_below(verdict.findings)
     if verdict.differences:
         say_table(difference_table(verdict))
@@ -145,6 +148,8 @@ def figures(verdict: Verdict) -> str:
     }
     if verdict.rows_set_aside:
         counts["quarantined"] = verdict.rows_set_aside
+    if verdict.rows_untimed:
+        counts["without event time"] = verdict.rows_untimed
     counted = ", ".join(f"{number(count)} {name}" for name, count in counts.items())
     return f"{counted}; {duration(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
 
@@ -152,8 +157,9 @@ def figures(verdict: Verdict) -> str:
 def difference_table(verdict: Verdict) -> Table:
     """The first rows that differ, by key."""
     total, shown = verdict.missing + verdict.unexpected + verdict.different, verdict.differences
+    by = "another run" if verdict.rerun and verdict.exit_code else "the batch query"
     return table_of(
-        ("row", "key", "the batch query says", "the sink holds", "its last input"),
+        ("row", "key", f"{by} says", "the sink holds", "its last input"),
         [(each.kind, *map(pairs, (each.key, each.expected, each.actual)), _origin(each)) for each in shown],
         title=f"the first {len(shown)} of {number(total)} differing rows",
     )

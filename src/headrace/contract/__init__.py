@@ -8,6 +8,7 @@ alone; the conformance suite (`headrace.testing.conformance`) proves each of the
 from headrace.checkpoint.prefix import SourceBatch as SourceBatch
 from headrace.checkpoint.prefix import SourcePrefix as SourcePrefix
 from headrace.contract.batch_record import BatchRecord as BatchRecord
+from headrace.contract.batch_record import Leap as Leap
 from headrace.contract.batch_record import OperatorProgress as OperatorProgress
 from headrace.contract.batch_record import SourceProgress as SourceProgress
 from headrace.contract.connector import Ability as Ability

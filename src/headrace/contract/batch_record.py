@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.contract.source import Lag
+from headrace.units import FIRST, LAST
 
 _REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 _TIMES = ("at", "watermark", "event_min", "event_mean", "event_max")
@@ -22,6 +23,8 @@ class SourceProgress:
 
     name: Spark's description, unless the caller knew the sources' names.
     quarantined: how many of the rows did not fit and were set aside.
+    null_times: how many of the rows have no event time, null_times_total: in all batches up to this one; None without a
+        watermark, or where it is not known. newest_ms: the newest event time, in milliseconds since 1970.
     latest: where the source itself ended when the batch was planned, if Spark says so; not kept.
     lag: what it still holds; None where that is not known.
     """
@@ -32,6 +35,9 @@ class SourceProgress:
     end: str | None
     lag: Lag | None = None
     quarantined: int = 0
+    null_times: int | None = None
+    null_times_total: int | None = None
+    newest_ms: int | None = None
     latest: str | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -39,6 +45,21 @@ class SourceProgress:
         """The progress that `asdict` was taken of."""
         facts = _known(cls, plain)
         return cls(**{**facts, "lag": Lag(**_known(Lag, facts["lag"])) if facts.get("lag") else None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leap:
+    """The row that moved a watermark past the clock: its source, batch and event time.
+
+    source, batch, time: None where no record tells. place: the row's file, or topic/partition/offset; empty where that
+    is not known. Times are in milliseconds since 1970.
+    """
+
+    watermark_ms: int
+    source: str | None = None
+    batch: int | None = None
+    time_ms: int | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +102,7 @@ class BatchRecord:
     operators: its stateful operators, in the order of the plan.
     event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
     counters: what the query's counters come to with this batch, by name.
+    leap: what moved its watermark past the clock, as long as it is there.
     """
 
     query: str
@@ -108,6 +130,7 @@ class BatchRecord:
     event_mean: datetime | None = None
     event_max: datetime | None = None
     counters: Mapping[str, Any] = field(default_factory=dict)
+    leap: Leap | None = None
 
     @property
     def quarantined(self) -> int:
@@ -180,6 +203,7 @@ class BatchRecord:
         facts["sources"] = tuple(map(SourceProgress.from_dict, facts["sources"]))
         facts["operators"] = tuple(OperatorProgress(**each) for each in facts.get("operators") or ())
         facts["backlog"] = Lag(**_known(Lag, facts["backlog"])) if facts["backlog"] else None
+        facts["leap"] = Leap(**_known(Leap, facts["leap"])) if facts.get("leap") else None
         return cls(**facts)
 
 
@@ -225,6 +249,8 @@ def _event_time(event_time: Mapping[str, str] | None, name: str) -> datetime | N
 
 
 def _instant(text: str) -> datetime:
+    if text[0] in "+-":  # Of years that Python does not know.
+        return LAST if text[0] == "+" else FIRST
     # Python 3.10 does not read the Z.
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
 

@@ -10,6 +10,7 @@ from statistics import median
 
 from headrace.contract.batch_record import BatchRecord
 from headrace.errors import Finding, Where
+from headrace.units import utc
 
 ENOUGH = 5
 """Fewer batches with data than this are no ground for a judgement: the first ones pay for compilation."""
@@ -45,6 +46,7 @@ def health(
         if len(busy) >= ENOUGH:
             yield from _held_back(query, busy[-ENOUGH:], watermarked)
         yield from _standing(query, busy)
+        yield from wrong_times(batches)
         yield from _over_budget(query, batches, state_budget_bytes)
         yield from _rising(query, batches[-2 * ENOUGH :])
         yield from _growing(query, batches[-2 * ENOUGH :])
@@ -110,6 +112,44 @@ def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]
         fix=f"see why {_named(idle)} gives nothing; rows of outer joins without a match, and windows in append mode, "
         "come out when it gives later events",
     )
+
+
+NULL_TIMES = "HR685"
+
+
+def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
+    """What is wrong with the event times of a query's last batches: some are NULL, or its watermark is in the future.
+
+    Rows without a time are reported while they come, with how many have come in all.
+    """
+    record = batches[-1]
+    come = any(source.null_times for batch in batches for source in batch.sources)
+    where = Where(file=f"query '{record.query}'")
+    counts = [f"{source.null_times_total:,} of '{source.name}'" for source in record.sources if source.null_times_total]
+    if come and counts:
+        yield Finding(
+            code=NULL_TIMES,
+            where=where,
+            what=f"rows have no event time (NULL): {', '.join(counts)}; no window takes them, an outer join gives no "
+            "row for them, and a deduplication within the watermark may give them twice",
+            fix="give such rows a time where they come from, or filter them out in the query",
+        )
+    leap = record.leap
+    if leap is not None:
+        moved, before = "", "see which batch moved it: headrace inspect watermark " + record.query
+        if leap.batch is not None and leap.time_ms is not None:
+            place = f" ({leap.place})" if leap.place else ""
+            moved = f", moved by a row of source '{leap.source}' in batch {leap.batch}{place}, of {utc(leap.time_ms)}"
+            back = f"return to the batch before: headrace rewind {record.query} --to-batch {leap.batch - 1}"
+            again = f"begin again: headrace reset {record.query}"
+            before = f"correct or remove the row where it comes from, and {back if leap.batch else again}"
+        yield Finding(
+            code="HR686",
+            where=where,
+            what=f"its watermark is in the future, at {utc(leap.watermark_ms)}{moved}; rows with earlier event times "
+            "are late",
+            fix=f"{before}; or put the watermark on in the query, behind a filter of such times, and rebuild it",
+        )
 
 
 def _standing(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:

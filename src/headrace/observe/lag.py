@@ -32,32 +32,47 @@ class SourceLags:
 
     def __init__(self, project: Project) -> None:
         self._project = project
+        self._file = history_file(project.local_storage)
         self._asked: dict[str, _Question] = {}
         self._guard = threading.Lock()
 
-    def of(self, queries: Iterable[str]) -> dict[str, Mapping[str, Lag | None]]:
-        """By query and source; None: not known. Nothing of a query without a checkpoint that lasts."""
+    def of(
+        self, queries: Iterable[str], counted: Mapping[str, int] | None = None
+    ) -> dict[str, Mapping[str, Lag | None]]:
+        """By query and source; None: not known. Nothing of a query without a checkpoint that lasts.
+
+        counted: of each query the batch up to which its rows are counted, so that no row is missing in both: it waits
+        until its batch is counted. Those of other queries are as the history knows them.
+        """
         until = time.monotonic() + ANSWER_SECONDS
+        counted = {**self._recorded(), **(counted or {})}
         with self._guard:
-            questions = {name: self._question(name) for name in queries if name in self._project.queries}
+            questions = {
+                name: self._question(name, counted.get(name)) for name in queries if name in self._project.queries
+            }
         for question in questions.values():
             if not question.late:
                 question.answered.wait(max(0.0, until - time.monotonic()))
                 question.late = not question.answered.is_set()
         return {name: dict(question.known()) for name, question in questions.items()}
 
+    def _recorded(self) -> dict[str, int]:
+        with suppress(HeadraceError, OSError), History.open(self._file, read_only=True) as history:
+            return history.newest_batches()
+        return {}
+
     def statuses(self) -> list[QueryStatus]:
         """How each query that was ever run stands, with what its sources hold now."""
-        file = history_file(self._project.local_storage)
-        if not file.exists():
+        if not self._file.exists():
             return []
-        with History.open(file, read_only=True) as history:
+        with History.open(self._file, read_only=True) as history:
             history.note_killed()
             return self.now(history.statuses())
 
     def now(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
         """The same, where a source does not answer as the newest batch has told it."""
-        asked = self.of(status.query for status in statuses)
+        counted = {status.query: status.batch for status in statuses if status.batch is not None}
+        asked = self.of([status.query for status in statuses], counted)
         found = []
         for status in statuses:
             told, answers = status.lags, asked.get(status.query, {})
@@ -65,10 +80,11 @@ class SourceLags:
             found.append(replace(status, lags=lags, backlog=total(lags)))
         return found
 
-    def _question(self, name: str) -> _Question:
+    def _question(self, name: str, counted: int | None) -> _Question:
         question = self._asked.setdefault(name, _Question(project=self._project, query=self._project.queries[name]))
-        if question.answered.is_set() and time.monotonic() >= question.fresh_until:
-            question.late = False
+        is_old = time.monotonic() >= question.fresh_until or question.counted != counted
+        if question.answered.is_set() and is_old:
+            question.late, question.counted = False, counted
             question.answered.clear()
             threading.Thread(target=question.ask, name=f"lag of {name}", daemon=True).start()
         return question
@@ -76,13 +92,17 @@ class SourceLags:
 
 @dataclass(kw_only=True, eq=False)
 class _Question:
-    """What the sources of one query answered last, each with when that was; late: nobody waits for it any more."""
+    """What the sources of one query answered last, each with when that was; late: nobody waits for it any more.
+
+    counted: the batch up to which the rows are counted that what waits comes after.
+    """
 
     project: Project
     query: Query
     answers: dict[str, tuple[float, Lag]] = field(default_factory=dict)
     answered: threading.Event = field(default_factory=threading.Event)
     late: bool = False
+    counted: int | None = None
     begun: float = 0.0
     fresh_until: float = 0.0
 
@@ -95,7 +115,8 @@ class _Question:
         # Whatever a source of the user's raises, or a checkpoint that is damaged: it is not known.
         with suppress(Exception):
             if self.query.sink.facts.durable:
-                for name, lag in _asked(self.project, self.query, layout_of(self.project, self.query)):
+                layout = layout_of(self.project, self.query)
+                for name, lag in _asked(self.project, self.query, layout, -1 if self.counted is None else self.counted):
                     if lag is not None:
                         self.answers[name] = (time.time(), lag)
         ended = time.monotonic()
@@ -114,24 +135,26 @@ def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
     return total(lags(project, query, layout))
 
 
-def lags(project: Project, query: Query, layout: QueryLayout, *, cheap: bool = False) -> dict[str, Lag | None]:
+def lags(
+    project: Project, query: Query, layout: QueryLayout, *, counted: int | None = None, cheap: bool = False
+) -> dict[str, Lag | None]:
     """What each source of `query` still holds; None where it cannot tell, and nothing where that cannot be read.
 
-    Of a source that the query reads in several places, what waits for the place that has taken the least. cheap:
-    sources whose lag Spark reports of each batch are not asked.
+    Of a source that the query reads in several places, what waits for the place that has taken the least. counted: the
+    batch after which it is asked; None: the newest. cheap: sources whose lag Spark reports of each batch are not asked.
     """
     try:
-        return dict(_asked(project, query, layout, cheap=cheap))
+        return dict(_asked(project, query, layout, counted, cheap=cheap))
     except (HeadraceError, OSError):
         return {}
 
 
 def _asked(
-    project: Project, query: Query, layout: QueryLayout, *, cheap: bool = False
+    project: Project, query: Query, layout: QueryLayout, counted: int | None = None, *, cheap: bool = False
 ) -> Iterator[tuple[str, Lag | None]]:
     """Each source with its answer; `cheap`: those whose lag Spark reports of each batch are not asked."""
     sources = project.sources_of(query)
-    prefixes = _reached(layout, [source.name for source in sources])
+    prefixes = _reached(layout, [source.name for source in sources], counted)
     further = further_uses((source.name for source in sources), prefixes)
     for source in sources:
         reported = cheap and overrides(source.connector, "reported_lag")
@@ -198,13 +221,16 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         )
 
 
-def _reached(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
-    """How far each of the sources was read: the newest committed batch alone.
+def _reached(layout: QueryLayout, names: list[str], counted: int | None = None) -> dict[str, SourcePrefix]:
+    """How far each of the sources was read: the newest committed batch alone, or the one that is `counted` before it.
 
     All batches since the first would be read from the archive, which takes seconds after a day of a batch a second.
+    Where none is counted (below 0), the history may have been removed; so only the very first batch waits.
     """
     checkpoint = Checkpoint(layout.checkpoint)
     through = checkpoint.last_committed
+    if counted is not None and through is not None:
+        through = min(through, counted) if counted >= 0 else through or None
     if through is None:
         # Where a first batch is planned, the log of its source tells where it began.
         return {name: SourcePrefix(batches=(), log=checkpoint.source_log(name)) for name in names}

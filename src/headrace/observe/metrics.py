@@ -22,14 +22,14 @@ ROWS = ("rows", "records", "messages")
 
 Sample: TypeAlias = tuple[list[str], float]
 Verdicts: TypeAlias = Callable[[], Mapping[str, Mapping[str, Any]]]
-Lags: TypeAlias = Callable[[Sequence[str]], Mapping[str, Mapping[str, Lag | None]]]
+Lags: TypeAlias = Callable[[Sequence[str], Mapping[str, int]], Mapping[str, Mapping[str, Lag | None]]]
 
 
 class MetricsObserver(Observer):
     """Takes every batch, and gives the registry that is scraped.
 
     verdicts: gives the newest verdict of each query, as the history knows it; lags: what the sources of these queries
-    hold. Both are asked at each scrape.
+    hold after these batches, up to which rows are counted. Both are asked at each scrape.
     """
 
     def __init__(self, app: str, board: Board, verdicts: Verdicts, lags: Lags) -> None:
@@ -46,6 +46,12 @@ class MetricsObserver(Observer):
         self._quarantined = client.Counter(
             "headrace_quarantined_rows",
             "Rows that did not fit the schema and were set aside; they are among those read.",
+            ("app", "query", "source"),
+            registry=self.registry,
+        )
+        self._untimed = client.Counter(
+            "headrace_untimed_rows",
+            "Rows without an event time (NULL), of sources with a watermark; they are among those read.",
             ("app", "query", "source"),
             registry=self.registry,
         )
@@ -79,6 +85,8 @@ class MetricsObserver(Observer):
         for source in record.sources:
             self._rows.labels(self.app, record.query, source.name).inc(source.rows)
             self._quarantined.labels(self.app, record.query, source.name).inc(source.quarantined)
+            if source.null_times is not None:
+                self._untimed.labels(self.app, record.query, source.name).inc(source.null_times)
         for operator in record.operators:
             self._late.labels(self.app, record.query, operator.name).inc(operator.late)
 
@@ -116,7 +124,7 @@ class MetricsObserver(Observer):
         )
         retrying = [([query], float(query in self._board.retrying)) for query in states]
         yield self._gauge("headrace_sink_retrying", "1 while the sink tries a batch again, else 0.", (), retrying)
-        yield from self._lags(self._asked(list(states)))
+        yield from self._lags(self._asked(list(states), {query: record.batch for query, record in last.items()}))
         yield from self._states(last)
         yield from self._times(last)
         stands = [([query], standing.get(query, 0.0)) for query, each in last.items() if each.watermark is not None]
@@ -126,8 +134,9 @@ class MetricsObserver(Observer):
             (),
             stands,
         )
-        wrong = [([query], float(number)) for query, number in _mismatched(self._verdicts()).items() if query in states]
-        yield self._gauge("headrace_verify_mismatched_rows", "Rows that the newest verify found to differ.", (), wrong)
+        wrong = [(list(of), float(number)) for of, number in _mismatched(self._verdicts()).items() if of[0] in states]
+        help_text = "Rows in which the newest verify found the result to differ from the batch query, or another run."
+        yield self._gauge("headrace_verify_mismatched_rows", help_text, ("shown_by",), wrong)
 
     def _lags(self, lags: Mapping[str, Mapping[str, Lag | None]]) -> Iterator[GaugeMetricFamily]:
         """What the sources answer now; no sample of one that does not answer, or whose next rows no batch takes."""
@@ -212,10 +221,15 @@ class _Collected:
         self.collect = families
 
 
-def _mismatched(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """How many rows differ by the newest verdict of each query that has one."""
+def _mismatched(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+    """How many rows differ by the newest verdict of each query that has one, from what it was shown by.
+
+    A result that is equal to another run is right, also where the batch query gives other rows.
+    """
     return {
-        query: sum(int(verdict.get(name) or 0) for name in ("missing", "unexpected", "different"))
+        (query, str(verdict.get("shown_by", "batch"))): 0
+        if verdict.get("verdict") in ("equal", "open", "late")
+        else sum(int(verdict.get(name) or 0) for name in ("missing", "unexpected", "different"))
         for query, verdict in verdicts.items()
     }
 

@@ -206,10 +206,16 @@ def _facts_shown(told: Mapping[str, Any] | None) -> str:
     return "not read" if told is None else ", ".join(f"{key} {text_of(value)}" for key, value in told.items())
 
 
+# Earlier versions kept none of them.
+_OF_RATE = {"rows_per_second", "ramp_up_time", "advance_millis_per_batch"}
+
+
 def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm) -> Iterator[PlanDifference]:
     for key in sorted({*old, *new}):
         was, is_ = old.get(key), new.get(key)
         if was == is_ or (key in ("columns", "judged columns") and not _reads_otherwise(key, was, is_)):
+            continue
+        if key in _OF_RATE and not _OF_RATE & old.keys():
             continue
         verdict, why = mixing(before), "rows from now on are read otherwise than those before"
         if was is None and (key, str(is_)) in _NEW_DEFAULTS:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
@@ -18,6 +19,7 @@ from headrace.model import Project, Query
 from headrace.observe.history import History
 from headrace.queries.layout import history_file
 from headrace.redaction import redacted
+from headrace.run.event_times import follow_on, place_of, take_observed
 from headrace.run.query_run import QueryRun, Running
 from headrace.spark.messages.refusals import is_from_spark
 from headrace.spark.plans.plan_text import plan_text, reads_again, reads_all
@@ -119,6 +121,8 @@ class Account:
         self.archive(watched)
         if watched.archive is not None:
             record = rightly_counted(self.project, watched.running, record, self.spark)
+        else:
+            record = take_observed(record, 1)
         record = self._with_times(watched, record)
         record = self._with_quarantine(watched, record)
         if watched.late is not None:
@@ -127,7 +131,7 @@ class Account:
         watched.rows += record.rows
         watched.last_batch = record.batch
         record = watched.with_lag(self.project, replace(record, query=watched.query.name))
-        record = self._with_counters(watched, record)
+        record = self._follow_on(watched, self._with_counters(watched, record))
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
@@ -135,6 +139,27 @@ class Account:
             self.notes.tell(ill)
         if watched.batches == 1 and watched.archive is not None:
             self.notes.guarded(watched.query, lambda: self._keep_plan(watched))
+
+    def _follow_on(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
+        """The record of a committed batch with what its event times come to, after the batch before."""
+        before, layout = watched.before, watched.running.layout
+        if before is None and watched.archive is not None:
+            recorded: list[BatchRecord] = []
+            self.notes.record(
+                lambda history: recorded.extend(history.recent(record.query, generation=layout.generation))
+            )
+            before = next((batch for batch in reversed(recorded) if batch.batch < record.batch), None)
+        record = follow_on(record, before)
+        leap = record.leap
+        if leap is not None and leap.source is not None and leap.batch is not None and before and not before.leap:
+            with suppress(HeadraceError, StopIteration):
+                source = next(source for source in self.project.sources_of(watched.query) if source.name == leap.source)
+                shares = _shares(self.project, watched.running, leap.batch, leap.batch)
+                record = replace(
+                    record, leap=replace(leap, place=place_of(leap, source, shares[source.name], self.spark))
+                )
+        watched.before = record
+        return record
 
     def _with_times(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
         """The record with what the sink took of the batch, and how uneven its tasks were."""
@@ -186,8 +211,9 @@ class Account:
             lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
         )
         for found in missed_records(self.project, running, missed, self.spark):
-            record = self._with_counters(watched, found)
+            record = self._follow_on(watched, self._with_counters(watched, found))
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
+        watched.before = None  # The next batch follows on the newest one that is kept.
 
     def unreported(self, watched: QueryRun, committed: int | None) -> None:
         """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
@@ -202,7 +228,7 @@ class Account:
             watched.batches, watched.last_batch = watched.batches + 1, batch
             if batch not in records:
                 continue  # What it read can be read no more.
-            record = self._with_counters(watched, records[batch])
+            record = self._follow_on(watched, self._with_counters(watched, records[batch]))
             watched.rows += record.rows
             if watched.history_run is not None:
                 self.notes.record(lambda history, record=record: history.record(watched.history_run, record))  # type: ignore[misc]
@@ -276,10 +302,15 @@ def rightly_counted(project: Project, running: Running, record: BatchRecord, spa
     again = (len(whole) > 1 and reads_again(running.handle)) if sound else None
     if again is not None:
         times = len(whole) if again else 1
-        counts = {source.name: (source.rows // times, 0) for source in record.sources}
+        record = take_observed(record, times)
+        counts = {
+            source.name: Counted(source.rows // times, 0, source.null_times, source.newest_ms)
+            for source in record.sources
+        }
         return _corrected(_with_bad_rows(record, times), counts)
     if not is_whole or len(whole) > 1:
         record = _with_bad_rows(record, None)
+    record = take_observed(record, None)
     found = _rows_of(project, running, [record.batch], spark)
     return _corrected(record, found[record.batch]) if found else record
 
@@ -312,15 +343,13 @@ def missed_records(
             run_id=str(running.handle.runId),
             batch=batch,
             at=instant(entry.timestamp_ms / 1000),
-            rows=sum(count for count, _ in rows.values()),
+            rows=sum(counted.rows for counted in rows.values()),
             input_rate=0.0,
             processed_rate=0.0,
             duration_ms=0,
             watermark=instant(entry.watermark_ms / 1000) if entry.watermark_ms else None,
             sources=tuple(
-                SourceProgress(
-                    name=name, rows=rows[name][0], quarantined=rows[name][1], start=share.start, end=share.end
-                )
+                _counted(SourceProgress(name=name, rows=0, start=share.start, end=share.end), rows[name])
                 for name, prefix in shares.items()
                 for share in prefix.batches
                 if share.batch == batch
@@ -328,28 +357,44 @@ def missed_records(
         )
 
 
-Counts: TypeAlias = Mapping[str, tuple[int, int]]
+class Counted(NamedTuple):
+    """The rows that a use of a source gave to a batch, as the fields of SourceProgress have them."""
+
+    rows: int = 0
+    quarantined: int = 0
+    null_times: int | None = None
+    newest_ms: int | None = None
+
+
+Counts: TypeAlias = Mapping[str, Counted]
 
 
 def _rows_of(project: Project, running: Running, batches: Sequence[int], spark: SparkSession) -> dict[int, Counts]:
-    """The rows that each use of a source gave to each of `batches`, and those of them that were quarantined.
+    """The rows that each use of a source gave to each of `batches`; empty where they can no longer be had."""
+    from pyspark.sql import functions as F
 
-    Empty where they can no longer be had.
-    """
-    sources = {source.name: source.connector for source in project.sources_of(running.query)}
-    if not batches or not all(source.readable_as_batch for source in sources.values()):
+    sources = {source.name: source for source in project.sources_of(running.query)}
+    if not batches or not all(source.connector.readable_as_batch for source in sources.values()):
         return {}
     try:
         shares = _shares(project, running, min(batches), max(batches))
-        found = {batch: dict.fromkeys(shares, (0, 0)) for batch in batches}
+        found = {batch: dict.fromkeys(shares, Counted()) for batch in batches}
         for name, whole in shares.items():
             source = sources[source_of(name)]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in found), log=whole.log)
-            good = source.read(spark, part, batch_column=_BATCH).groupBy(_BATCH).count().collect()
-            rejected = source.rejected_rows(spark, part)
+            read = source.connector.read(spark, part, batch_column=_BATCH)
+            counts = [F.count("*").alias("rows")]
+            if source.watermark is not None:
+                time = F.col(source.watermark.column)
+                counts += [F.count_if(time.isNull()).alias("null_times"), F.max(F.unix_millis(time)).alias("newest_ms")]
+            good = {row[0]: row.asDict() for row in read.groupBy(_BATCH).agg(*counts).collect()}
+            rejected = source.connector.rejected_rows(spark, part)
             bad = dict(map(tuple, rejected.groupBy("batch").count().collect())) if rejected is not None else {}
-            for batch, rows in {**dict.fromkeys(bad, 0), **dict(map(tuple, good))}.items():
-                found[batch][name] = (rows + bad.get(batch, 0), bad.get(batch, 0))
+            for batch in {*bad, *good}:
+                facts = good.get(batch, {"rows": 0})
+                rows, quarantined = facts.pop("rows") + bad.get(batch, 0), bad.get(batch, 0)
+                facts.pop(_BATCH, None)
+                found[batch][name] = Counted(rows, quarantined, **facts)
     except (SourceError, CheckpointError):
         return {}
     except Exception as error:
@@ -365,13 +410,14 @@ def _shares(project: Project, running: Running, since: int, through: int) -> dic
     return committed_prefix(checkpoint, archive, names, through, since=since)
 
 
+def _counted(source: SourceProgress, counts: Counted) -> SourceProgress:
+    return replace(source, **{**counts._asdict(), "quarantined": max(source.quarantined, counts.quarantined)})
+
+
 def _corrected(record: BatchRecord, counts: Counts) -> BatchRecord:
     """The record with the rows that its sources gave, and the rates that follow."""
     sources = tuple(
-        replace(source, rows=counts[source.name][0], quarantined=max(source.quarantined, counts[source.name][1]))
-        if source.name in counts
-        else source
-        for source in record.sources
+        _counted(source, counts[source.name]) if source.name in counts else source for source in record.sources
     )
     total = sum(source.rows for source in sources)
     seconds = record.duration_ms / 1000

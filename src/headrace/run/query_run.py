@@ -21,7 +21,7 @@ from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, 
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
 from headrace.model import Every, Project, Query, Trigger
 from headrace.observe.board import Order
-from headrace.observe.health import health
+from headrace.observe.health import NULL_TIMES, health, wrong_times
 from headrace.observe.lag import lags, reported_lags, total
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout
@@ -226,7 +226,7 @@ class QueryRun:
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
     halt: ends it after its running batch, to continue over other versions of its tables or because somebody asked so.
     order: what somebody wants done with it. began: when it was started. work, worked_at: how far the running batch was
-    when its tasks last moved, and when that was.
+    when its tasks last moved, and when that was. before: the newest batch that was recorded.
     """
 
     running: Running
@@ -254,6 +254,7 @@ class QueryRun:
     halt: Halt | None = None
     recent: deque[BatchRecord] = field(default_factory=lambda: deque(maxlen=HEALTH_BATCHES))
     warnings: frozenset[tuple[str, str]] = frozenset()
+    before: BatchRecord | None = None
     retries_counted: int = 0
 
     @property
@@ -290,7 +291,7 @@ class QueryRun:
         """`record` with what its sources still hold; where many batches end in a moment, as it was a moment before."""
         begun = time.monotonic()
         if self.archive is not None and begun >= self.lag_at:
-            self.lags = lags(project, self.query, self.running.layout, cheap=True)
+            self.lags = lags(project, self.query, self.running.layout, counted=record.batch, cheap=True)
             ended = time.monotonic()
             self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
         found = {**self.lags, **reported_lags(project, self.query, record)}
@@ -298,16 +299,14 @@ class QueryRun:
         return replace(record, backlog=total(found), sources=sources)
 
     def new_warnings(self, record: BatchRecord) -> Iterator[Finding]:
-        """What ails a query that is to run on, when it begins to."""
+        """What ails a query when it begins to: of one that is to end, its event times alone."""
         self.recent.append(record)
-        if self.ends:
-            return
-        judged = health(
-            self.recent, watermarked=self.running.watermarked, state_budget_bytes=self.query.state_budget_bytes
-        )
+        facts = {"watermarked": self.running.watermarked, "state_budget_bytes": self.query.state_budget_bytes}
+        judged = wrong_times(self.recent) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
         found = {(finding.code, finding.severity): finding for finding in judged}
         yield from (found[mark] for mark in sorted(found.keys() - self.warnings))
-        self.warnings = frozenset(found)
+        # Rows without a time are reported once.
+        self.warnings = frozenset({*found, *(mark for mark in self.warnings if mark[0] == NULL_TIMES)})
 
 
 POLL_SECONDS = 0.1

@@ -42,6 +42,7 @@ from headrace.run.rename import brought_along
 from headrace.run.state_store import query_settings, rows_tracked
 from headrace.spark.jvm.session_conf import applied, default_partitions, restored, served
 from headrace.spark.plans.analysed import PlanFacts
+from headrace.spark.stream.event_times import observe_event_times
 from headrace.storage.private import writing_to
 from headrace.storage.remembered import remembering
 from headrace.storage.remote import store_at
@@ -159,7 +160,10 @@ def launch(request: Request) -> Running:
         writer = _open_sink(request, home, plan, context)
         reports.tell = None
         notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
-        stream = writer.attach(_stream(writer.serialize(plan.frame), request.query, context))
+        # Spark takes no counts into the other two, whose reports of batches count otherwise.
+        plain = isinstance(request.trigger, (Continuous, RealTime))
+        frame = plan.frame if plain else observe_event_times(plan.frame)
+        stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
         kept_in = {READ_FILES: str(home.layout.home) if home.lasting else ""}
         with served(request.spark, request.query.name), applied(request.spark, kept_in):
             handle = stream.start()

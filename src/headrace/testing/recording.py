@@ -86,7 +86,10 @@ def _steps(
                 rows[batch].setdefault(source.name, []).append(tuple(values))
     if sum(len(held) for given in rows.values() for held in given.values()) > MOST_ROWS:
         what = f"its newest {len(taken)} batches have more than {MOST_ROWS:,} rows, too many for a case"
-        raise _unfit(query, what, "record fewer: --batches 1")
+        fewer = f"record fewer: --batches {len(taken) // 2}"
+        if len(taken) == 1:
+            what, fewer = what.replace("1 batches have", "batch has"), "bound a batch by its source's rate limit"
+        raise _unfit(query, what, fewer)
     masked = _Masks(query, columns, mask)
     number = count()
 

@@ -32,9 +32,11 @@ from headrace.verify.batch_ranges import OtherShapeError, VersionRange, VersionR
 from headrace.verify.late_and_open import LateInput, Rewriting, latest, steps
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+# The metrics' names begin so; their columns are the rows, then those without an event time.
 READ = "headrace_prefix_of_"
+UNTIMED = 1
 _PLACE = "__headrace_place_of_row"
 # A row as JSON that a reader with the source's schema takes for the same row.
 ROW_OPTIONS = WHOLE_JSON_UTC
@@ -49,6 +51,7 @@ class Prefix:
     named: whether each row knows its source, its number there, its file, and itself as JSON (ORIGIN, hidden as the
         others are).
     traced: whether BATCH is there also where no operator asks for it.
+    timed: whether rows without an event time are left out.
     """
 
     through: int
@@ -56,6 +59,7 @@ class Prefix:
     watermarks: Mapping[int, BatchWatermarks]
     named: bool = False
     traced: bool = False
+    timed: bool = False
     label: str = ""
 
     def part(self, first: int, last: int) -> Prefix:
@@ -69,8 +73,8 @@ class Prefix:
     def read(self, spark: SparkSession, source: NamedSource, *, dated: bool, use: str = "") -> DataFrame:
         """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
 
-        use: the name of a further use of the source. The rows that are read are counted under the observed metric READ
-        + the use's name + `label`.
+        use: the name of a further use of the source. The rows that are read, and those of them without an event time,
+        are counted under the observed metric READ + the use's name + `label`.
         """
         from pyspark.sql import functions as F
 
@@ -84,7 +88,11 @@ class Prefix:
         late, first = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)], min(self.watermarks)
         # One folded literal however many batches there are, and no join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
-        counted = raw.observe(READ + use + self.label, F.count(F.lit(1)).alias("rows"))
+        if self.timed:
+            raw = raw.where(~is_untimed(source))
+        counted = raw.observe(
+            READ + use + self.label, F.count(F.lit(1)).alias("rows"), F.count_if(is_untimed(source)).alias("untimed")
+        )
         known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int") - first)) if dated else counted
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
@@ -93,6 +101,13 @@ class Prefix:
             origin = F.struct(F.lit(use).alias("source"), number.alias("number"), place, line.alias("line"))
             known = known.withColumn(ORIGIN, origin)
         return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
+
+
+def is_untimed(source: NamedSource) -> Column:
+    """Whether a row of a source with a watermark has no event time."""
+    from pyspark.sql import functions as F
+
+    return F.lit(False) if source.watermark is None else F.col(source.watermark.column).isNull()
 
 
 def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int, *, since: int = 0) -> Prefix:

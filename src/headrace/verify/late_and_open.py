@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Finding
@@ -14,14 +14,17 @@ from headrace.spark.plans.analysed import analysed_plan, asked_clocks, identity,
 from headrace.spark.plans.determinism import by_order
 from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, PlannedOperator, stateful
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
+from headrace.units import instant
 from headrace.verify.verdict import LateRow, OperatorLateRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The names of metrics begin with these; the columns of the first are the late rows, then these two.
+# The names of metrics begin with these; the columns of the first are the late rows, then these two, and those of the
+# second the open groups, then those that are never closed.
 LATE_METRIC, OPEN_METRIC = "headrace_late_at_", "headrace_open_at_"
 REVIVED, REPLAYED = 1, 2
+NEVER = 1
 _IS_LATE, _IS_CLOSED, _RANK = "__headrace_is_late", "__headrace_is_closed", "__headrace_rank"
 
 
@@ -71,7 +74,8 @@ def _micros(name: str) -> Column:
 
 
 def _moment(micros: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+    # Whole seconds by themselves, so that no microsecond is rounded.
+    return instant(micros // 1_000_000).replace(microsecond=micros % 1_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +190,10 @@ class Rewriting:
         if tree.name == "Aggregate" and identity(attribute) not in map(identity, output):
             plan = plans.giving(self.spark, plan, attribute)
         closed = plans.end_micros(self.spark, attribute) <= F.lit(step.evict_ms * 1000)
-        judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, F.coalesce(closed, F.lit(False)))
-        counted = judged.observe(f"{OPEN_METRIC}{step.number}", F.count_if(~F.col(_IS_CLOSED)).alias("rows"))
+        # NULL for a group without a time, which Spark never closes.
+        judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, closed)
+        counts = F.count_if(~F.col(_IS_CLOSED)).alias("rows"), F.count_if(F.col(_IS_CLOSED).isNull()).alias("never")
+        counted = judged.observe(f"{OPEN_METRIC}{step.number}", *counts)
         return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
 
 

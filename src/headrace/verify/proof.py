@@ -28,14 +28,14 @@ from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.determinism import limited
 from headrace.verify import late_and_open
-from headrace.verify.answer import READ, BatchAnswer, answer, prefix_of
+from headrace.verify.answer import READ, UNTIMED, BatchAnswer, answer, prefix_of
 from headrace.verify.batch_ranges import Range, of_several_forms, ranges, version_ranges
 from headrace.verify.cause import explained
 from headrace.verify.comparison import MOST, Comparison, compare, schema_differences
-from headrace.verify.late_and_open import LATE_METRIC, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
+from headrace.verify.late_and_open import LATE_METRIC, NEVER, OPEN_METRIC, REPLAYED, REVIVED, Caveat, listed
 from headrace.verify.rerun import Rerun, settings_of
 from headrace.verify.scope import WHOLE, Choice, RowScope
-from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, findings_of
+from headrace.verify.verdict import State, Verdict, blamed_on_the_sink, counted, findings_of
 
 # A JVM with both compilers begins a second later, and reads a row in two thirds of the time.
 MANY_ROWS = 1_000_000
@@ -90,10 +90,21 @@ def verify_each(
                         verdict = replace(verdict, findings=(*verdict.findings, *never_given))
             yield replace(
                 verdict,
+                shares=tuple(_shared(project, declared, verdict)),
                 scope=str(scope),
                 seconds=time.monotonic() - begun,
                 findings=tuple(with_command(declared, project.redacted_finding(each)) for each in verdict.findings),
             )
+
+
+def _shared(project: Project, query: Query, verdict: Verdict) -> Iterator[str]:
+    """What a verdict shares with the run that it judges."""
+    if verdict.batch is not None:
+        yield f"how {' and '.join(repr(source.name) for source in project.sources_of(query))} are read"
+        if verdict.rows_untimed:
+            yield "what Spark makes of rows without an event time"
+        if verdict.rerun:
+            yield "Spark's operators with state, and their order of rows"
 
 
 def reads_much(project: Project, queries: Sequence[str]) -> bool:
@@ -237,6 +248,9 @@ def _proved(
         again=again,
         spark=spark,
         only=only,
+        timed=lambda: answer(
+            project, query, replace(prefix, timed=True), spark, over, snapshot.key, replayed=snapshot.replayed
+        ),
         mend=mend if len(parts) == 1 else None,
     )
     verdict = verdict_of(evidence)
@@ -288,7 +302,10 @@ _RANK = "__headrace_rank"
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a verdict on `query` up to `batch` is found from: of the rows that `only` takes. mend: see `verify_each`."""
+    """What a verdict on `query` up to `batch` is found from: of the rows that `only` takes.
+
+    timed: gives the answer over the rows that have an event time. mend: see `verify_each`.
+    """
 
     query: Query
     batch: int
@@ -297,6 +314,7 @@ class Evidence:
     again: Rerun
     spark: SparkSession
     only: Choice
+    timed: Callable[[], BatchAnswer]
     mend: Mend | None = None
 
     def compared(self, rows: DataFrame) -> Comparison:
@@ -319,7 +337,9 @@ def verdict_of(evidence: Evidence) -> Verdict:
         found = evidence.compared(expected.frame)
     verdict = _counted(evidence, found)
     if found.equal:
-        return replace(verdict, state=_fine(verdict))
+        never = found.observed(OPEN_METRIC, NEVER)
+        lacking = tuple(_left_out_by_spark(query, never, 0, verdict.rows_untimed))
+        return replace(verdict, state=_fine(verdict), missing=never, findings=lacking)
     reasons = tuple(_reasons(evidence, found, verdict))
     if not reasons:
         evidence.mended(expected.frame)
@@ -335,6 +355,7 @@ def _counted(evidence: Evidence, found: Comparison) -> Verdict:
         batch=evidence.batch,
         state="equal",
         rows_read=found.observed(READ),
+        rows_untimed=found.observed(READ, UNTIMED),
         rows_open=found.observed(OPEN_METRIC),
         rows_late=late,
         rows_replayed=found.observed(LATE_METRIC, REPLAYED),
@@ -392,29 +413,77 @@ def _by_rerun(evidence: Evidence, undecided: Verdict) -> Verdict:
     try:
         with again.rows(evidence.spark, key) as rows, blamed_on_the_sink(query, snapshot):
             found = evidence.compared(rows)
-            verdict = _compared(replace(undecided, rerun=True, findings=()), found)
+            verdict = _compared(replace(undecided, shown_by="rerun", rows_open=0, findings=()), found)
             if expected.by_function:
                 verdict = _with_counts_below(evidence, verdict)
-            if found.equal:
-                return replace(verdict, rows_open=0, state=_fine(replace(verdict, rows_open=0)))
-            if expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings):
+            ordered = expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings)
+            if not found.equal and ordered:
                 with again.rows(evidence.spark, key, reordered=True) as other:
                     if not compare(rows, other, key).equal:
                         of = "runs with the rows of a batch in another order differ"
                         reason = late_and_open.order_of_rows(query, of)
                         return replace(verdict, state="undecided", findings=(reason,))
-            evidence.mended(rows)
+            if not found.equal:
+                evidence.mended(rows)
     except CheckFailed as error:
         return replace(undecided, findings=(*findings, *error.findings))
+    if found.equal:
+        # Outside of the other run's settings, with which a batch query cannot be built.
+        verdict = verdict if expected.by_function else _against_batch(evidence, undecided, verdict)
+        return replace(verdict, state=_fine(verdict))
     return replace(verdict, state="mismatch", findings=(wrong(query, verdict.why),))
+
+
+def _against_batch(evidence: Evidence, undecided: Verdict, verdict: Verdict) -> Verdict:
+    """A verdict by another run with the rows by which the batch query differs from it, as `undecided` counts them.
+
+    Of what an operator holds back, the rest comes once the watermark is there; what is made of rows without an event
+    time never does, and nor does what an operator lets go for another reason.
+    """
+    caveats = [each for each in undecided.findings if isinstance(each, Caveat)]
+    lacking, surplus = undecided.missing, undecided.unexpected
+    if any(each.by_order for each in caveats):  # The batch query may choose others of the same rows.
+        lacking, surplus = lacking - min(lacking, surplus), surplus - min(lacking, surplus)
+    missing = lacking
+    if all(each.of_held_rows or each.by_order for each in caveats):
+        # What of it is made of rows that have a time may still come.
+        timed = evidence.compared(evidence.timed().frame).missing if lacking and verdict.rows_untimed else lacking
+        missing = max(0, lacking - timed)
+    shown = tuple(each for each in undecided.differences if each.kind != "different")
+    return replace(
+        verdict,
+        rows_open=lacking - missing,
+        missing=missing,
+        unexpected=surplus,
+        differences=shown if missing or surplus else (),
+        findings=tuple(_left_out_by_spark(evidence.query, missing, surplus, verdict.rows_untimed)),
+    )
+
+
+def _left_out_by_spark(query: Query, missing: int, surplus: int, untimed: int) -> Iterator[Finding]:
+    if missing or surplus:
+        counts = ((missing, f"lacks {counted(missing, 'row')}"), (surplus, f"has {counted(surplus, 'row')} more"))
+        because = f"; {counted(untimed, 'row')} of its sources have no event time" if untimed else ""
+        yield Finding(
+            code="HR687",
+            what=f"against its batch query, the result of query '{query.name}' "
+            f"{' and '.join(words for number, words in counts if number)}, as Spark runs it as a stream{because}",
+            fix="give such rows a time where they come from, or filter them out in the query, and rebuild it: "
+            f"headrace rebuild {query.name}"
+            if untimed
+            else "look at the rows below: Spark's operators with state gave them otherwise than a batch does",
+            where=query.where,
+        )
 
 
 def _with_counts_below(evidence: Evidence, verdict: Verdict) -> Verdict:
     """The rows that came to a state function, and those that were too late for it: a batch can answer that much."""
     late = sum(each.rows.count() for each in evidence.expected.late)
+    rows, untimed = evidence.again.rows_read(evidence.spark)
     return replace(
         verdict,
-        rows_read=evidence.again.rows_read(evidence.spark),
+        rows_read=rows,
+        rows_untimed=untimed,
         rows_late=late,
         late=tuple(listed(evidence.expected.late, MOST)) if late else (),
     )

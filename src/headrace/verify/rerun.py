@@ -23,7 +23,7 @@ from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.private import scratch
-from headrace.verify.answer import Prefix
+from headrace.verify.answer import Prefix, is_untimed
 from headrace.verify.batch_ranges import VersionRanges
 
 if TYPE_CHECKING:
@@ -139,9 +139,15 @@ class Rerun:
             rows = spark.read.schema(shape).parquet(str(home / "result"))
         return _held(rows, frame.columns, self.query, key, len(steps) - 1)
 
-    def rows_read(self, spark: SparkSession) -> int:
-        """How many rows the sources gave in all batches."""
-        return sum(self._batches(spark, name).count() for name in self.prefix.sources)
+    def rows_read(self, spark: SparkSession) -> tuple[int, int]:
+        """How many rows the sources gave in all batches, and how many of them have no event time."""
+        from pyspark.sql import functions as F
+
+        counts = []
+        for name in self.prefix.sources:
+            untimed = F.count_if(is_untimed(self.project.sources[source_of(name)]))
+            counts += self._batches(spark, name).agg(F.count("*"), untimed).collect()
+        return sum(each[0] for each in counts), sum(each[1] for each in counts)
 
     def _batches(self, spark: SparkSession, name: str) -> DataFrame:
         source = self.project.sources[source_of(name)]

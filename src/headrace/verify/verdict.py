@@ -23,7 +23,11 @@ Kind = Literal["missing", "unexpected", "different"]
 # What 0.1.0 calls two of the states; `--json` has both words for one version.
 FORMER: Mapping[str, str] = {"open": "pending", "mismatch": "wrong"}
 _WORDS = {"missing": "missing in the sink", "unexpected": "unexpected in the sink", "different": "with other values"}
-CORRECT = "correct: equal to the batch query over the same input"
+ShownBy = Literal["batch", "rerun"]
+_EQUAL: Mapping[ShownBy, str] = {
+    "batch": "equal to the batch query over the same input",
+    "rerun": "equal to another run over the same batches",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +103,17 @@ class Verdict(PlainData):
     rows_expected counts the batch answer without late rows and open groups; rows_open the groups still open; rows_late
     the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
     rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;
-    rows_set_aside those that the sink did not take and keeps in its quarantine.
+    rows_set_aside those that the sink did not take and keeps in its quarantine; rows_untimed the rows of the sources
+    whose event time is NULL.
     scope: which rows alone were compared, in words; empty: all.
-    rerun: whether the proof is another run over the same batches, because a batch query does not tell.
+    shown_by: `batch`: the sink was compared with the batch query; `rerun`: with another run over the same batches,
+        because the batch query does not decide. The sink then holds what another run gives; rows that the batch query
+        gives too are counted as open if they may still come and as missing if not, and surplus ones as unexpected.
+    shares: what the verdict shares with the run, so that a fault of it would be in both.
     differences and late are the first of them; missing, unexpected and different count them all.
     """
+
+    derived: ClassVar[tuple[str, ...]] = ("rerun",)
 
     query: str
     batch: int | None
@@ -120,7 +130,9 @@ class Verdict(PlainData):
     different: int = 0
     differences: tuple[Difference, ...] = ()
     late: tuple[LateRow, ...] = ()
-    rerun: bool = False
+    rows_untimed: int = 0
+    shown_by: ShownBy = "batch"
+    shares: tuple[str, ...] = ()
     scope: str = ""
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
@@ -129,6 +141,11 @@ class Verdict(PlainData):
     def exit_code(self) -> int:
         """0 when the sink is proved right, 1 otherwise."""
         return 1 if self.state in ("mismatch", "undecided") else 0
+
+    @property
+    def rerun(self) -> bool:
+        """Whether `shown_by` is `rerun`; the word of earlier versions."""
+        return self.shown_by == "rerun"
 
     @property
     def rate(self) -> float:
@@ -143,11 +160,14 @@ class Verdict(PlainData):
         apart = (
             (self.rows_late, f"{counted(self.rows_late, 'late row')} left out as Spark left them out"),
             (self.rows_replayed, f"{counted(self.rows_replayed, 'late row')} brought back"),
-            (self.rows_open, f"{counted(self.rows_open, 'group')} still open"),
-            (self.rerun, "shown by another run over the same batches"),
+            (self.rows_open, f"{counted(self.rows_open, 'row' if self.rerun else 'group')} still open"),
+            (self.missing, f"{counted(self.missing, 'row')} of the batch query missing for good"),
+            (self.unexpected, f"{counted(self.unexpected, 'row')} more than the batch query gives"),
+            (self.rows_untimed, f"{counted(self.rows_untimed, 'row')} read without an event time"),
             (self.rows_set_aside, f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine"),
         )
-        return "; ".join([CORRECT, *(words for holds, words in apart if holds)])
+        whole = "" if self.missing or self.unexpected else "correct: "
+        return "; ".join([f"{whole}{_EQUAL[self.shown_by]}", *(words for holds, words in apart if holds)])
 
     @property
     def why(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,16 @@ def test_every_batch_has_its_number_of_rows_and_its_time(spark: SparkSession, tm
     assert [[value for _, value in rows[batch]] for batch in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     times = [{int(at.timestamp() * 1000) for at, _ in rows[batch]} for batch in range(3)]
     assert times == [{1500}, {1750}, {2000}]
+
+
+def test_where_made_rows_begin_today_says_nothing_of_what_was_made(spark: SparkSession, tmp_path: Path) -> None:
+    source = RateMicroBatch(rows_per_batch=2, start_timestamp=1500, advance_millis_per_batch=250)
+    made = [row for rows in drain(source.stream(spark, NAME), tmp_path / "checkpoint")[0].values() for row in rows]
+    later = replace(source, start_timestamp=9_000, rows_per_batch=5)
+    made += [row for rows in drain(later.stream(spark, NAME), tmp_path / "checkpoint")[0].values() for row in rows]
+    read = [tuple(row) for row in later.read(spark, prefix_of(tmp_path / "checkpoint")).collect()]
+    assert sorted(read) == sorted(made)
+    assert {int(at.timestamp() * 1000) for at, _ in made} >= {1500, 1750}
 
 
 @pytest.mark.parametrize(

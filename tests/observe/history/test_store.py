@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -19,7 +20,7 @@ from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import QueryState
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.observe.history import History
-from headrace.observe.history.pages import runs_of
+from headrace.observe.history.pages import runs_of, verdicts_of
 
 pytestmark = pytest.mark.plain
 RECORD = BatchRecord(
@@ -148,7 +149,19 @@ def test_a_verdict_is_part_of_the_status(history: History) -> None:
     begin(history)
     history.record_verdict("counts", '{"state": "late"}')
     history.record_verdict("counts", '{"state": "equal"}')
-    assert history.statuses()[0].verdict == {"state": "equal"}
+    assert history.statuses()[0].verdict == {"state": "equal", "shown_by": "batch"}
+
+
+@pytest.mark.parametrize(("kept", "shown_by"), [({"rerun": True}, "rerun"), ({"rerun": False}, "batch"), ({}, "batch")])
+def test_a_verdict_of_an_earlier_version_says_by_what_it_was_shown(
+    history: History, kept: dict[str, bool], shown_by: str
+) -> None:
+    begin(history)
+    history.record_verdict("counts", json.dumps({"verdict": "equal", **kept}))
+    (status,) = history.statuses()
+    assert status.verdict is not None
+    shown = (status.verdict, history.verdicts()["counts"], verdicts_of(history, "counts")[0])
+    assert [each["shown_by"] for each in shown] == [shown_by] * 3
 
 
 def test_a_status_is_plain_data_for_json(history: History) -> None:

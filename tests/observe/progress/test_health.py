@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
+from headrace.contract import BatchRecord, Lag, Leap, OperatorProgress, SourceProgress
 from headrace.observe.health import health, lost_executors, no_commit, silent_sources
 
 pytestmark = pytest.mark.plain
@@ -230,3 +230,51 @@ def test_an_idle_input_is_named_when_the_watermark_stands(
 ) -> None:
     found = [finding for finding in health(records, watermarked=watermarked) if finding.code == "HR684"]
     assert [what is not None and what in finding.what for finding in found] == ([True] if what else [])
+
+
+def timed(nulls: int | None = 0, total: int | None = 0, leap: Leap | None = None, count: int = 1) -> list[BatchRecord]:
+    source = SourceProgress(name="clicks", rows=9, start=None, end=None, null_times=nulls, null_times_total=total)
+    return batches(count, sources=(source,), leap=leap)
+
+
+LEAPT = Leap(watermark_ms=4_922_899_200_000, source="clicks", batch=5, time_ms=4_922_902_800_000, place="clicks/0/17")
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        pytest.param(timed(2, 1_002), ["rows have no event time (NULL): 1,002 of 'clicks'"], id="rows without a time"),
+        pytest.param([*timed(2, 2), *timed(0, 2)], ["2 of 'clicks'"], id="a batch ago"),
+        pytest.param(timed(0, 2), [], id="long ago"),
+        pytest.param(timed(None, None), [], id="not known"),
+        pytest.param(
+            timed(leap=LEAPT),
+            [
+                "its watermark is in the future, at 2126-01-01 00:00:00 UTC, moved by a row of source 'clicks' in "
+                "batch 5 (clicks/0/17), of 2126-01-01 01:00:00 UTC"
+            ],
+            id="a row of the future",
+        ),
+        pytest.param(
+            timed(leap=Leap(watermark_ms=9 * 10**15)), ["at 9999-12-31 23:59:59 UTC"], id="beyond Python's years"
+        ),
+    ],
+)
+def test_wrong_event_times_are_named(records: list[BatchRecord], says: list[str]) -> None:
+    found = list(health(records))
+    assert len(found) == len(says)
+    assert all(text in finding.what for finding, text in zip(found, says, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("leap", "fix"),
+    [
+        (LEAPT, "headrace rewind counts --to-batch 4;"),
+        (replace(LEAPT, batch=0), "headrace reset counts;"),
+        (Leap(watermark_ms=LEAPT.watermark_ms), "headrace inspect watermark counts;"),
+    ],
+    ids=["rewind", "the first batch", "not known"],
+)
+def test_a_watermark_of_the_future_says_what_can_be_done(leap: Leap, fix: str) -> None:
+    (finding,) = health(timed(leap=leap))
+    assert fix in finding.fix

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from headrace.contract import BatchRecord, Lag
+from headrace.contract import BatchRecord, Lag, Leap
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -146,3 +147,24 @@ def test_stores_that_were_kept_and_loaded_are_counted_where_spark_tells(
     record = BatchRecord.parse(json.dumps(facts))
     assert (record.state_hits, record.state_misses) == (hits, misses)
     assert BatchRecord.parse(json.dumps(facts), rows_tracked=False).state_rows is None
+
+
+def test_event_times_beyond_the_years_of_python_are_its_last_ones() -> None:
+    times = {
+        "watermark": "+12345-01-01T00:00:00.000Z",
+        "max": "+12345-01-01T01:00:00.000Z",
+        "min": "-0044-03-15T00:00:00.000Z",
+    }
+    record = BatchRecord.parse(changed("heard_6", eventTime=times))
+    assert record.watermark == record.event_max == datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
+    assert record.event_min == datetime(1, 1, 1, tzinfo=timezone.utc)
+    assert BatchRecord.from_dict(json.loads(json.dumps(record.as_dict(), default=str))) == record
+
+
+def test_what_moved_the_watermark_is_kept_with_the_batch() -> None:
+    leap = Leap(watermark_ms=3, source="events", batch=5, time_ms=4, place="events/0/7")
+    record = replace(BatchRecord.parse(text("heard_6")), leap=leap)
+    plain = json.loads(json.dumps(record.as_dict(), default=str))
+    assert BatchRecord.from_dict(plain).leap == leap
+    del plain["leap"]  # As earlier versions wrote it.
+    assert BatchRecord.from_dict(plain).leap is None

@@ -66,9 +66,11 @@ def figures(last: BatchRecord | None) -> tuple[str, str, str, str, str]:
     return *shown, state_rows(last), lag_left(last.backlog)
 
 
-def rows_in(rows: int, quarantined: int) -> str:
-    """`5,093`, or `5,093 (15 quarantined)`."""
-    return f"{rows:,} ({quarantined:,} quarantined)" if quarantined else f"{rows:,}"
+def rows_in(rows: int, quarantined: int, untimed: int = 0) -> str:
+    """`5,093`, `5,093 (15 quarantined)`, or `5,093 (15 quarantined, 2 without event time)`."""
+    parts = [f"{quarantined:,} quarantined"] if quarantined else []
+    parts += [f"{untimed:,} without event time"] if untimed else []
+    return f"{rows:,} ({', '.join(parts)})" if parts else f"{rows:,}"
 
 
 def lag_left(lag: Lag | None) -> str:

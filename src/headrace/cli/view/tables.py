@@ -180,7 +180,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             name,
             status.state,
             formatting.number(status.batch),
-            formatting.rows_in(status.rows_total, status.rows_quarantined),
+            formatting.rows_in(status.rows_total, status.rows_quarantined, sum(status.null_times.values())),
             formatting.rate(status.processed_rate if timed else None),
             formatting.duration(status.batch_ms if timed else None),
             _verdict(status),
@@ -198,10 +198,11 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
 
 
 def _verdict(status: QueryStatus) -> str:
-    """What verify said last, of how many batches, and of which rows alone: `equal (batch 23, part 3 of 10)`."""
+    """What verify said last, up to which batch, of which rows, and if by a rerun: `equal (batch 23, part 3 of 10)`."""
     if not status.verdict:
         return NOTHING
     batch = status.verdict.get("batch")
     word = str(status.verdict.get("verdict") or status.verdict.get("state", ""))
-    of = ", ".join(filter(None, ("" if batch is None else f"batch {batch:,}", status.verdict.get("scope"))))
+    upto, rerun = "" if batch is None else f"batch {batch:,}", status.verdict.get("shown_by") == "rerun"
+    of = ", ".join(filter(None, (upto, status.verdict.get("scope"), "by another run" if rerun else "")))
     return _SINCE.get(word, word) + (of and f" ({of})")

@@ -20,12 +20,7 @@ class RateMicroBatch(Source):
     Source: Structured Streaming guide, "Input Sources". The offsets hold all that the rows are made from.
     """
 
-    tuning_options: ClassVar[tuple[str, ...]] = (
-        "rows_per_batch",
-        "num_partitions",
-        "start_timestamp",
-        "advance_millis_per_batch",
-    )
+    tuning_options: ClassVar[tuple[str, ...]] = ("rows_per_batch", "num_partitions", "start_timestamp")
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, rate_limited=True)
     rows_per_batch: int
     num_partitions: int | None = None
@@ -61,13 +56,14 @@ class RateMicroBatch(Source):
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         from pyspark.sql import functions as F
 
-        first = {"offset": 0, "timestamp": self.start_timestamp}
         spans = []
         for batch in prefix.batches:
             if batch.end is None:
                 continue
-            start = json.loads(batch.start) if batch.start else first
             end = json.loads(batch.end)
+            # The first batch began where the option said then, which may say something else today.
+            first = {"offset": 0, "timestamp": end["timestamp"] - self.advance_millis_per_batch}
+            start = json.loads(batch.start) if batch.start else first
             if start["offset"] < end["offset"]:
                 spans.append((batch.batch, int(start["offset"]), int(end["offset"]), int(start["timestamp"])))
         columns = "batch BIGINT, first BIGINT, until BIGINT, ms BIGINT"

@@ -29,7 +29,8 @@ class Rate(Source):
     has no bound after a long stop.
     """
 
-    tuning_options: ClassVar[tuple[str, ...]] = ("rows_per_second", "ramp_up_time", "num_partitions")
+    # By the other two, Spark computes which rows an offset stands for.
+    tuning_options: ClassVar[tuple[str, ...]] = ("num_partitions",)
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=True, continuous=True)
     rows_per_second: int = 1
     ramp_up_time: str | None = None

@@ -15,6 +15,7 @@ from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding, PlainData
+from headrace.observe.health import wrong_times
 from headrace.queries.processes import birth
 from headrace.units import instant
 
@@ -29,6 +30,7 @@ class QueryStatus(PlainData):
     state_hits, state_misses: how many stores of the state were at hand, and how many had to be loaded.
     rows_total: over all batches that the history keeps account of, a batch that was run again counted once.
     rows_quarantined: how many of them did not fit the schema and were set aside.
+    null_times: how many rows of each source with a watermark have no event time; of those where that is known.
     lags: what each source holds that no batch has taken, backlog: their sum; None: not known. A status that
         `headrace.status` gives has asked the sources, and where one does not answer has the time of what was known.
     error: what it failed of, until it has worked again, or what is wrong though it continues.
@@ -36,6 +38,7 @@ class QueryStatus(PlainData):
     fenced: whether that process ended because a newer driver runs the query.
     last_seen: the newest sign of life.
     counters: what the query's counters come to with the newest batch, by name.
+    wrong_times: what is wrong with the event times of its rows up to the newest batch.
     """
 
     query: str
@@ -49,6 +52,7 @@ class QueryStatus(PlainData):
     batch: int | None
     rows_total: int
     rows_quarantined: int = 0
+    null_times: Mapping[str, int] = field(default_factory=dict)
     input_rate: float | None
     processed_rate: float | None
     watermark: datetime | None
@@ -66,6 +70,7 @@ class QueryStatus(PlainData):
     started: datetime
     last_seen: datetime
     counters: Mapping[str, Any] = field(default_factory=dict)
+    wrong_times: tuple[Finding, ...] = ()
 
     @property
     def state(self) -> State:
@@ -182,11 +187,23 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         error=error,
         error_pid=None if error is None else run["pid"] if now.cause else error_pid,
         fenced=fenced,
-        verdict=json.loads(verdict[0]) if verdict else None,
+        verdict=verdict_of(verdict[0]) if verdict else None,
         started=instant(run["started"]),
         last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
+        null_times=_null_times(last) if last else {},
+        wrong_times=tuple(wrong_times([last])) if last else (),
     )
+
+
+def verdict_of(text: str) -> dict[str, Any]:
+    """A verdict as it was kept; an earlier version kept `rerun` alone of how it was shown."""
+    plain: dict[str, Any] = json.loads(text)
+    return {"shown_by": "rerun" if plain.get("rerun") else "batch", **plain}
+
+
+def _null_times(record: BatchRecord) -> dict[str, int]:
+    return {source.name: total for source in record.sources if (total := source.null_times_total) is not None}
 
 
 def _error_of(text: str | None) -> tuple[Finding | None, bool]:

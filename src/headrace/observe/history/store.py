@@ -19,7 +19,7 @@ from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
 from headrace.observe.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create, faults, newer, nothing_yet
-from headrace.observe.history.status import Event, Minute, QueryStatus, is_alive, state_of, status_of
+from headrace.observe.history.status import Event, Minute, QueryStatus, is_alive, state_of, status_of, verdict_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
 from headrace.units import instant
@@ -227,7 +227,16 @@ class History:
             rows = db.execute(
                 "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
             ).fetchall()
-        return {query: json.loads(text) for query, text in rows}
+        return {query: verdict_of(text) for query, text in rows}
+
+    def newest_batches(self) -> dict[str, int]:
+        """The newest batch of each query in the generation of its newest run, of those that have one."""
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
+                "WHERE id IN (SELECT max(id) FROM runs GROUP BY query) GROUP BY runs.query"
+            ).fetchall()
+        return dict(map(tuple, rows))
 
     def minutes(self, query: str, *, since: datetime | None = None, generation: int | None = None) -> list[Minute]:
         """What the batches of each minute did together, of a generation of a query (None: the newest), in order."""

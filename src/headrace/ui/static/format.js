@@ -54,4 +54,8 @@ export const lag = (found) => (found ? `${counted(found.count, found.unit, compa
 
 // A history of 0.1.0 has other words for two of them.
 export const verdictOf = (found) => found.verdict ?? { pending: "open", wrong: "mismatch" }[found.state] ?? found.state;
-export const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", undecided: "warning" };
+const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", undecided: "warning" };
+export const levelOf = (found) => {
+  const level = VERDICTS[verdictOf(found)] ?? "idle";
+  return level === "good" && found.missing ? "warning" : level;
+};

@@ -1,7 +1,7 @@
 // The project's page.
 import { failed, get, live, paced } from "./api.js";
 import { badge, byId, card, finding, h, s, show, SIGNS, table } from "./dom.js";
-import { asOf, clock, compact, counted, instant, lag, ms, seconds, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
+import { asOf, clock, compact, counted, instant, lag, ms, seconds, unitOf, levelOf, verdictOf, whole } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
@@ -58,7 +58,7 @@ const queryRow = (each) => {
     h("td", { class: "num" }, seconds(watermark)),
     h("td", { class: "num" }, compact(each.state_rows)),
     h("td", { class: "num" }, lag(each.backlog)),
-    h("td", { class: each.verdict ? VERDICTS[verdictOf(each.verdict)] : "soft" }, each.verdict ? `${SIGNS[VERDICTS[verdictOf(each.verdict)]] ?? ""} ${verdictOf(each.verdict)}` : "not verified"));
+    h("td", { class: each.verdict ? levelOf(each.verdict) : "soft" }, each.verdict ? `${SIGNS[levelOf(each.verdict)] ?? ""} ${verdictOf(each.verdict)}${each.verdict.shown_by === "rerun" ? " (rerun)" : ""}` : "not verified"));
 };
 
 const sourceRows = (graph, queries) => graph.nodes.filter((each) => each.kind === "source").map((source) => {

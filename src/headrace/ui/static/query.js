@@ -4,7 +4,7 @@ import { chart } from "./charts.js";
 import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, lateRowsButton, newestRows, verifyButton, versionList } from "./looks.js";
-import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, verdictOf, whole, VERDICTS } from "./format.js";
+import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, levelOf, verdictOf, whole } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.split("/")[2]);
@@ -24,7 +24,7 @@ const tiles = (now) => {
   const behind = now.watermark && now.event_max ? (Date.parse(now.event_max) - Date.parse(now.watermark)) / 1000 : null;
   const slow = Math.max(0, ...now.durations ?? []);
   return [
-    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all${now.rows_quarantined ? `, ${whole(now.rows_quarantined)} of them quarantined` : ""}`),
+    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all${now.rows_quarantined ? `, ${whole(now.rows_quarantined)} of them quarantined` : ""}${untimed(now) ? `, ${whole(untimed(now))} without event time` : ""}`),
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
     tile("Last batch took", ms(now.batch_ms), "", [`longest of the last ${now.durations?.length ?? 0}: ${ms(slow)}`, now.skew && skewed(now.skew)].filter(Boolean).join("; ")),
     tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog ? [now.backlog.bytes && bytes(now.backlog.bytes), asOf(now.backlog)].filter(Boolean).join(",") : "unknown"),
@@ -58,14 +58,15 @@ const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"]
     h("td", { class: "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
 }), "tall");
 
+const untimed = (now) => Object.values(now.null_times ?? {}).reduce((sum, each) => sum + each, 0);
+
 const verdicts = (found) => {
   if (!found.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
-  const level = (each) => VERDICTS[verdictOf(each)] ?? "idle";
   return [
     h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-12).map((each) =>
-      h("li", { title: `${instant(each.at)} UTC` }, badge(level(each), verdictOf(each))))),
+      h("li", { title: `${instant(each.at)} UTC` }, badge(levelOf(each), verdictOf(each))))),
     table("Verdicts", [["At"], ["Verdict"], ["Batch", "num"], ["Read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
-      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(level(each), verdictOf(each)), each.scope ? h("span", { class: "soft" }, ` ${each.scope}`) : ""),
+      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(levelOf(each), verdictOf(each)), h("span", { class: "soft" }, [each.shown_by === "rerun" ? " by another run" : "", each.scope ? ` ${each.scope}` : ""].join(""))),
         ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
   ];
 };
