@@ -19,8 +19,8 @@ pytestmark = pytest.mark.plain
             id="ansi-off",
         ),
         pytest.param(
-            "[UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING] The char/varchar type can't be used in the table schema. If you want "
-            "Spark treat them as string type as same as Spark 3.0 and earlier, please set "
+            "[UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING] The char/varchar type can't be used in the table schema. If you "
+            "want Spark treat them as string type as same as Spark 3.0 and earlier, please set "
             '"spark.sql.legacy.charVarcharAsString" to "true". SQLSTATE: 0A000',
             "The char/varchar type can't be used in the table schema.",
             id="legacy-char",
