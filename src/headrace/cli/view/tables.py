@@ -141,6 +141,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             *others,
             level=row.now.level if row.now else "idle",
             besides=(row.now.trouble if row.now else "")
+            or (row.now.step if row.now else "")
             or (f"running batch: {formatting.inside(row.work)}" if row.work else ""),
         )
     return table
@@ -192,6 +193,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             formatting.state_rows(status),
             formatting.loads(status),
             formatting.lags_left(status),
+            besides=status.now.step,
             level="bad" if status.in_trouble else status.now.level,
         )
     return table

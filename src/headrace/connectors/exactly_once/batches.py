@@ -230,10 +230,12 @@ class BatchWriter(Writer, Generic[Rows]):
         return None
 
     def _warn_of_retry(self, error: Exception, batch: int, pause: float) -> None:
-        cause = error.findings[0].what if isinstance(error, HeadraceError) else worker_fault(str(error))
-        what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
-        self.store.context.on_retry(batch)
+        cause = Finding(code="HR411", what=str(worker_fault(str(error))), fix=fix)
+        if isinstance(error, HeadraceError):
+            cause = error.findings[0]
+        what = f"{cause.what}; batch {batch} is tried again in {pause:.1f} s"
+        self.store.context.on_retry(batch, cause)
         self.store.context.on_warning(Finding(code="HR411", what=what, fix=fix))
 
 

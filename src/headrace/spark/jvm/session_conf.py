@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.spark.jvm import settings as chosen
@@ -44,6 +44,32 @@ def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, old)
+
+
+# One thread at a time changes a setting of the session that others do not have in common with it.
+ONE_AT_A_TIME = threading.RLock()
+_sharing = threading.Condition()
+_inside: list[object] = []
+_common = ExitStack()
+
+
+@contextmanager
+def shared(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """As `applied`, for several threads at once; one that needs other settings waits until those inside have left."""
+    wanted = (str(java_session(spark).hashCode()), frozenset(settings.items()))
+    with _sharing:
+        _sharing.wait_for(lambda: all(inside == wanted for inside in _inside))
+        if not _inside:
+            _common.enter_context(applied(spark, settings))
+        _inside.append(wanted)
+    try:
+        yield
+    finally:
+        with _sharing:
+            _inside.pop()
+            if not _inside:
+                _common.close()
+                _sharing.notify_all()
 
 
 def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:

@@ -123,11 +123,12 @@ export const drawGraph = (graph) => {
         if (seen.length) words = `${compact(rate)} rows/s${most ? ` · lag ${lag(most)}` : ""}`;
         on = rate > 0;
       }
+      if (each.kind === "sink" && queries[each.name]?.state === "waiting for sink") level = queries[each.name].level;
       if (each.kind === "query") {
         const found = queries[each.name];
         level = found.level;
         const rate = found.rates.input;
-        on = rate > 0;
+        on = rate > 0 && !found.in_trouble;
         words = found.state === "running" && rate !== null ? `${compact(rate)} rows/s · ${ms(found.batch_ms)}` : found.state;
       }
       if (on) flowing.add(each.id);
