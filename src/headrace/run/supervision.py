@@ -16,7 +16,7 @@ from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart
-from headrace.errors import HeadraceError, QueryFailed
+from headrace.errors import Fenced, HeadraceError, QueryFailed
 from headrace.model import Once, Project, Query, Trigger
 from headrace.observe.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.observe.lag import left_out
@@ -299,7 +299,7 @@ class Supervision:
     def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
         self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
         self.desk.not_started(query.name, self.project.redacted_finding(error.findings[0]))
-        if self.project.target.operations.exit_on_failure and not self.request:
+        if self.project.target.operations.exit_on_failure or isinstance(error, Fenced):
             self.request.ask_for(now=False)
 
     def _step(self) -> None:
@@ -361,6 +361,9 @@ class Supervision:
             self._failed(watched.query, error, ends=watched.ends, ran_seconds=ran_seconds)
         else:
             self.outcomes.end(watched, "failed" if error else "stopped" if watched.asked else "finished", error)
+            if isinstance(error, Fenced):
+                # The newer driver runs the other queries too; an idle one would not notice.
+                self.request.ask_for(now=False)
 
     def _leave_behind(self) -> None:
         """Of a run that is to stop now, what hangs is broken off by the end of the process."""
