@@ -1,4 +1,4 @@
-"""A driver for the demo that only talks: `python -m tests.demo.driver PROJECT SECONDS beats|hangs|sleeps`."""
+"""A driver for the demo that only talks: `python -m tests.demo.driver PROJECT SECONDS hangs|...`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headrace.queries.layout import history_file
 
 def main() -> None:
     project, seconds, way = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-    if way == "sleeps":
-        time.sleep(seconds)
+    if way == "sleeps and beats":
+        time.sleep(0.7 * seconds)
     say(event="preparing", query=QUERY, step="making its plan")
     with History.open(history_file(project / ".headrace")) as history:
         history.state(QueryState(query=QUERY, state="starting"))

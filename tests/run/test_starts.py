@@ -15,6 +15,7 @@ from headrace.observe.board import Board
 from headrace.run.batch_records import Notes
 from headrace.run.states import States
 from headrace.run.supervise import run
+from headrace.spark.jvm.session_conf import all_settings
 from tests.waiting import eventually
 
 from .projects import land, write_project
@@ -74,7 +75,7 @@ def test_queries_that_do_not_depend_on_each_other_are_planned_at_the_same_time(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = write_project(tmp_path / "p", MEETING, batches=FRUIT)
-    before = dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
+    before = all_settings(spark)
     heard = Heard()
     result = run(load(root), spark=spark, reporter=heard)
     assert [(end.query, end.state, end.rows) for end in result.outcomes] == [
@@ -84,7 +85,7 @@ def test_queries_that_do_not_depend_on_each_other_are_planned_at_the_same_time(
     plans = [query for query, step in heard.steps if step == "making its plan"]
     assert sorted(plans) == ["one", "two"]
     assert heard.steps.index((plans[1], "making its plan")) < heard.steps.index((plans[0], "started"))
-    assert before == (dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions"))
+    assert all_settings(spark) == before, "the session has what it had, whoever was the last to leave"
 
 
 @pytest.mark.spark
