@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.api import load
+from headrace.cli import main
 from headrace.contract import Observer, QueryState
 from headrace.observe.board import Board
 from headrace.run.batch_records import Notes
@@ -43,6 +44,15 @@ def one(events):
 def two(events):
     meet()
     return events.dropDuplicates(["name"])
+"""
+BROKEN = """
+@hr.query(sink=hr.sink.sqlite("broken.db", table="broken"))
+def broken(events):
+    raise LookupError("no such shop")
+
+@hr.query(sink=hr.sink.sqlite("sound.db", table="sound"))
+def sound(events):
+    return events
 """
 READING = """
 @hr.query(sink=hr.sink.table("fruit_{number}", format="parquet"), trigger=hr.available_now)
@@ -119,6 +129,30 @@ def test_an_application_whose_driver_is_fenced_ends_though_another_query_is_idle
         ("taken", "failed", True),
         ("idle", "stopped", False),
     ]
+
+
+@pytest.mark.spark
+def test_a_restart_after_an_edit_says_that_the_file_has_changed_and_is_not_read(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_project(tmp_path / "p", BROKEN, batches=FRUIT)
+
+    def restart(query: str, code: int) -> str:
+        assert main(["restart", query, "-C", str(root)]) == code
+        told = capsys.readouterr()
+        return told.out + told.err
+
+    with hr.start(load(root), spark=spark) as application:
+        broken, sound = application.get("broken"), application.get("sound")
+        eventually(lambda: (broken.state, sound.state) == ("failed", "running"))
+        assert "no such shop" in (before := restart("broken", 1))
+        assert "has changed" not in before
+        edited = (root / "pipeline.py").read_text().replace("no such shop", "another one")
+        (root / "pipeline.py").write_text(edited + "# corrected\n")
+        changed = "pipeline.py has changed since the application was started, which reads no change"
+        assert "no such shop" in (after := restart("broken", 1))
+        assert changed in after
+        assert changed in restart("sound", 0)
 
 
 @pytest.mark.plain

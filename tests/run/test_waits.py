@@ -49,7 +49,7 @@ def totals(events):
     return events
 """
 FROM_KAFKA = """
-messages = hr.source.kafka("{url}", subscribe="{topic}", schema="n INT", starting_offsets="earliest")
+messages = hr.source.kafka("{url}", subscribe="{topic}", value="json", schema="n INT", starting_offsets="earliest")
 
 @hr.query(sink=hr.sink.sqlite("out.db", table="totals"), trigger=hr.every("1 second"))
 def totals(messages):

@@ -28,6 +28,7 @@ from headrace.registry import known_failures
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
 from headrace.run.late_output import LateOutput, WriteLate
+from headrace.run.loaded_files import LoadedFiles
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
 from headrace.run.rename import brought_along
 from headrace.run.source_health import QuarantineFiles, SourceHealth
@@ -90,7 +91,9 @@ class Supervision:
         self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
-        self.desk = OrderDesk(orders, self.watching, self.states, stopped=self.outcomes.given_up)
+        self.desk = OrderDesk(
+            orders, self.watching, self.states, stopped=self.outcomes.given_up, edited=LoadedFiles(project).note
+        )
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         """Run `queries`; `trigger` overrides what they declare."""
