@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import headrace as hr
 from headrace.api import events, load
 from headrace.cli import main
-from headrace.contract import Observer, QueryState
+from headrace.contract import BatchRecord, Observer, QueryState
 from headrace.contract.observer import State
 from headrace.errors import Finding
 from headrace.observe.board import Board
@@ -26,7 +28,10 @@ from headrace.observe.lag import SourceLags
 from headrace.observe.metrics import MetricsObserver
 from headrace.observe.metrics_server import ready
 from headrace.queries.layout import history_file
+from headrace.run import query_run
 from headrace.run.batch_records import Notes
+from headrace.run.query_run import QueryRun, Reports, Running
+from headrace.run.source_health import SourceHealth
 from headrace.run.states import States
 from headrace.ui.standing import standings
 from tests.observe.test_hooks import receiving
@@ -48,6 +53,11 @@ INTO_POSTGRES = """
 def totals(events):
     return events
 """
+CONSOLE = """
+@hr.query(sink=hr.sink.console(), restart={"pause": "1 second"})
+def totals(events):
+    return events
+"""
 FROM_KAFKA = """
 messages = hr.source.kafka("{url}", subscribe="{topic}", value="json", schema="n INT", starting_offsets="earliest")
 
@@ -55,6 +65,18 @@ messages = hr.source.kafka("{url}", subscribe="{topic}", value="json", schema="n
 def totals(messages):
     return messages
 """
+
+
+RECORD = BatchRecord(
+    query="totals",
+    run_id="r",
+    batch=1,
+    at=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    rows=1,
+    input_rate=1.0,
+    processed_rate=1.0,
+    duration_ms=250,
+)
 
 
 class Shown:
@@ -170,17 +192,81 @@ def test_a_broker_that_does_not_answer_is_what_the_query_waits_for_everywhere(
         shown.works()
 
 
+def running(project: Project) -> QueryRun:
+    """A started query without Spark: what is asked of a start here is its query and what its sink reports."""
+    query = project.queries["totals"]
+    started = SimpleNamespace(query=query, reports=Reports(query=query))
+    return QueryRun(
+        running=cast(Running, started),
+        trigger=query.trigger,
+        history_run=None,
+        archive=None,
+        quarantine=None,
+        source_health=cast(SourceHealth, None),
+    )
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("causes", "committed", "word"),
+    [
+        pytest.param([], None, "running", id="nothing is tried again"),
+        pytest.param([AWAY], None, "waiting for sink", id="a database that is away"),
+        pytest.param([AWAY], 4, "running", id="the batch came in"),
+        pytest.param([None], None, "running", id="a worker died and the rows are computed again"),
+        pytest.param([AWAY, None], None, "running", id="what was computed is lost"),
+    ],
+)
+def test_a_query_waits_for_its_sink_while_a_batch_is_tried_again_that_the_sink_did_not_take(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    causes: list[Finding | None],
+    committed: int | None,
+    word: State,
+) -> None:
+    watched = running(load(write_project(tmp_path / "p", CONSOLE)))
+    for cause in causes:
+        watched.running.reports.retry(4, cause)
+    assert watched.waits()[0] == "running", "another writer that was quicker is no outage"
+    monkeypatch.setattr(query_run, "SINK_MOMENT_SECONDS", -1.0)
+    watched.last_batch = committed
+    assert watched.waits() == (word, AWAY if word == "waiting for sink" else None)
+
+
+@pytest.mark.plain
+def test_a_query_waits_for_a_source_that_takes_much_longer_than_usual_to_say_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = running(load(write_project(tmp_path / "p", CONSOLE)))
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def word_after(seconds: float) -> State:
+        nonlocal now
+        now += seconds
+        watched.asks("KafkaV2[Subscribe[orders]]")
+        return watched.waits()[0]
+
+    watched.event_at = now
+    assert [word_after(seconds) for seconds in (1, 9, 2)] == ["running", "running", "waiting for source"]
+    watched.event_at = now
+    assert (watched.waits()[0], word_after(1)) == ("running", "running"), "a batch or nothing to do is an answer"
+    watched.recent.append(replace(RECORD, durations={"latestOffset": 5000}))
+    assert [word_after(seconds) for seconds in (11, 5)] == ["running", "waiting for source"]
+    watched.asks("")
+    assert watched.waits()[0] == "running"
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize("word", ["waiting for source", "waiting for sink"])
 def test_a_wait_is_told_once_and_what_failed_before_it_is_kept(tmp_path: Path, word: State) -> None:
-    query = '@hr.query(sink=hr.sink.console(), restart={"pause": "1 second"})\ndef totals(events):\n    return events\n'
     told: list[QueryState] = []
 
     class Told(Observer):
         def changed(self, state: QueryState) -> None:
             told.append(state)
 
-    project = load(write_project(tmp_path / "p", query))
+    project = load(write_project(tmp_path / "p", CONSOLE))
     states = States(project, Board(), Notes(project, Observer()), Told())
     states.add([project.queries["totals"]])
     states.wait_for("totals", word, AWAY)

@@ -135,9 +135,9 @@ class Reports:
         """Tell a finding, or keep it until it is taken."""
         (self.tell or self.news.put)(finding.but(where=self.query.where))
 
-    def retry(self, batch: int, cause: Finding) -> None:
+    def retry(self, batch: int, cause: Finding | None) -> None:
         """Keep that the sink tries a batch again, and why."""
-        if self.retried[-1:] != [batch]:
+        if self.retried[-1:] != [batch] or self.retry_cause is None:
             self.retry_began = time.monotonic()
         self.retry_cause = cause
         self.retried.append(batch)
@@ -285,7 +285,7 @@ class QueryRun:
     def waits(self) -> tuple[State, Finding | None]:
         """Whether it runs or has waited for its source or its sink for longer than a moment, and why."""
         reports, now = self.running.reports, time.monotonic()
-        if self.retrying and now - reports.retry_began > SINK_MOMENT_SECONDS:
+        if self.retrying and reports.retry_cause and now - reports.retry_began > SINK_MOMENT_SECONDS:
             return "waiting for sink", reports.retry_cause
         asked, since, seen = self.asking
         # A large directory takes its time to be listed.
