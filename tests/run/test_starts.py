@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from headrace.api import load
 from headrace.cli import main
 from headrace.contract import Observer, QueryState
 from headrace.observe.board import Board
+from headrace.run import supervision
 from headrace.run.batch_records import Notes
 from headrace.run.states import States
 from headrace.run.supervise import run
@@ -96,6 +98,23 @@ def test_queries_that_do_not_depend_on_each_other_are_planned_at_the_same_time(
     assert sorted(plans) == ["one", "two"]
     assert heard.steps.index((plans[1], "making its plan")) < heard.steps.index((plans[0], "started"))
     assert all_settings(spark) == before, "the session has what it had, whoever was the last to leave"
+
+
+@pytest.mark.spark
+def test_starts_that_wait_in_their_sinks_hold_no_other_one_up(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "default_partitions", lambda: 1)
+    names = ("locked", "also_locked", "free")
+    root = write_project(tmp_path / "p", "".join(QUERY.format(name=name, trigger="None") for name in names))
+    with ExitStack() as stack:
+        for name in names[:2]:
+            other = stack.enter_context(closing(sqlite3.connect(root / f"{name}.db", isolation_level=None)))
+            other.execute("BEGIN EXCLUSIVE")
+        application = stack.enter_context(hr.start(load(root), spark=spark))
+        eventually(lambda: application.get("free").state == "running")
+        assert [application.get(name).state for name in names[:2]] == ["starting", "starting"]
+        application.stop()
 
 
 @pytest.mark.spark

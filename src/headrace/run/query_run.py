@@ -44,30 +44,33 @@ class GivenUp(BaseException):
 
 
 class Attempt:
-    """One start, which may be given up while it makes its sink ready: there it can wait long for another driver."""
+    """One start, which may be given up while it makes its sink ready: there it can wait long for another driver.
+
+    makes_ready: whether it does so now.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._may_end = False
+        self.makes_ready = False
         self._given_up = False
 
     @contextmanager
     def making_ready(self) -> Iterator[None]:
         """Let the start be given up inside the block; raises GivenUp at its end if it was."""
         with self._lock:
-            self._may_end = True
+            self.makes_ready = True
         try:
             yield
         finally:
             with self._lock:
-                self._may_end = False
+                self.makes_ready = False
         if self._given_up:
             raise GivenUp
 
     def give_up(self) -> bool:
         """Give the start up if it may be; it then starts nothing, whenever its wait ends."""
         with self._lock:
-            self._given_up = self._given_up or self._may_end
+            self._given_up = self._given_up or self.makes_ready
             return self._given_up
 
 

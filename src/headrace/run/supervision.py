@@ -126,7 +126,7 @@ class Supervision:
         return self.outcomes.result(queries)
 
     def _start_more(self, trigger: Trigger | None) -> None:
-        """Start all that wait for no other, as many at once as there are cores.
+        """Start all that wait for no other, as many at once as there are cores; those that wait in a sink do not count.
 
         A query waits for the start of those whose tables it reads, and if it reads these to their ends, for theirs.
         """
@@ -138,7 +138,8 @@ class Supervision:
         for query in self.states.to_start:
             wanted = trigger or query.trigger
             writers = {writer.name for writer in self.project.writers_for(query)}
-            if len(self.starts) >= max(LEAST_STARTS, default_partitions()) or self.request:
+            at_work = sum(not start.attempt.makes_ready for start in self.starts)
+            if at_work >= max(LEAST_STARTS, default_partitions()) or self.request:
                 return
             if writers.isdisjoint(awaited) and not (wanted.ends and writers & ending):
                 self._start(query, wanted)
