@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.spark.jvm import settings as chosen
@@ -39,18 +39,24 @@ def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
+        _restore(spark, before)
+
+
+def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for key, old in before.items():
+        if old is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, old)
 
 
 # One thread at a time changes a setting of the session that others do not have in common with it.
 ONE_AT_A_TIME = threading.RLock()
 _sharing = threading.Condition()
 _inside: list[object] = []
-_common = ExitStack()
+# What the settings were before the first came in. No context manager is kept here: one that a start which hangs has left
+# would be closed while Python ends.
+_before: dict[str, str | None] = {}
 
 
 @contextmanager
@@ -60,7 +66,9 @@ def shared(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     with _sharing:
         _sharing.wait_for(lambda: all(inside == wanted for inside in _inside))
         if not _inside:
-            _common.enter_context(applied(spark, settings))
+            _before.update({key: spark.conf.get(key, None) for key in settings})
+            for key, value in settings.items():
+                spark.conf.set(key, value)
         _inside.append(wanted)
     try:
         yield
@@ -68,8 +76,10 @@ def shared(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
         with _sharing:
             _inside.pop()
             if not _inside:
-                _common.close()
+                before = dict(_before)
+                _before.clear()
                 _sharing.notify_all()
+                _restore(spark, before)
 
 
 def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
