@@ -54,8 +54,8 @@ def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:
 ONE_AT_A_TIME = threading.RLock()
 _sharing = threading.Condition()
 _inside: list[object] = []
-# What the settings were before the first came in. No context manager is kept here: one that a start which hangs has left
-# would be closed while Python ends.
+# What the settings were before the first came in. No context manager is kept here: that of a start which hangs would be
+# closed while Python ends.
 _before: dict[str, str | None] = {}
 
 
