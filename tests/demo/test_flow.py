@@ -141,7 +141,7 @@ def test_a_driver_whose_heart_beats_is_waited_for_and_events_land_once_its_query
     with pytest.raises(KeyboardInterrupt):
         made.play()
     assert landed == [0]
-    assert watcher.steps == ["starting Spark", "making its plan", "started"]
+    assert watcher.steps == ["starting Spark", "making its plan", ""]
     assert "events a second land" in watcher.said[-1]
 
 

@@ -63,7 +63,7 @@ class Tally:
             case "working":
                 self.step = f"{int(line['tasks_done'])} of {int(line['tasks'])} tasks of a batch are done"
             case "started":
-                self.state, self.step, self.started_at = "running", "started", time.monotonic()
+                self.state, self.step, self.started_at = "running", "", time.monotonic()
             case "batch":
                 record = BatchRecord.from_dict({key: value for key, value in line.items() if key != "event"})
                 self.rows += record.rows
