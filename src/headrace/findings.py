@@ -346,6 +346,7 @@ CODES = (
     Code("HR859", "workers do not see the storage"),
     Code("HR861", "a query failed and starts again", WARNING),
     Code("HR863", "the cluster has forgotten the application"),
+    Code("HR864", "a query waits for its source or sink", WARNING),
     Code("HR873", "a hook is not declared rightly", ("error", "warning"), refuses=True),
     Code("HR875", "what observes a run did not get an event", WARNING),
     Code("HR877", "a service cannot be written so"),

@@ -128,6 +128,43 @@ def test_each_page_fits_every_width_without_a_fault(
         assert wrong == {}, width
 
 
+# A page that is wider than the window, a table whose last columns are cut off, texts out of their node.
+WIDER = """
+const page = document.documentElement, found = page.scrollWidth > innerWidth ? [`page of ${page.scrollWidth}`] : [];
+if (innerWidth > 1200) document.querySelectorAll(['Queries', 'Sources', 'Batches'].map((each) => `.scroll[aria-label=${each}]`)).forEach((each) => {
+  if (each.scrollWidth > each.clientWidth + 1) found.push(`${each.getAttribute('aria-label')} is cut off`); });
+document.querySelectorAll('.node').forEach((node) => { const box = node.querySelector('.box').getBoundingClientRect();
+  node.querySelectorAll('text').forEach((text) => { if (text.getBoundingClientRect().right > box.right) found.push(`out of its node: ${text.textContent}`); }); });
+const signs = [...document.querySelectorAll('.node')].map((node) => [node.querySelector('.kind').getBoundingClientRect(), node.querySelector('.sign').getBoundingClientRect()]);
+if (signs.some(([kind, sign]) => sign.width && kind.right > sign.left)) found.push('a sign over a text');
+return found;
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_page_is_wider_than_the_window_however_long_its_names_and_rows_are(
+    browser: webdriver.Chrome, tmp_path: Path, width: int
+) -> None:
+    project = made.wide(tmp_path)
+    with beside(project, ServedAddress(port=0)) as link:
+        browser.get(link)
+        address = link.partition("/?")[0]
+        rows = f"/queries/{made.LONG['order_counts']}"
+        pages = {"/": ".graph svg .node .figure", rows: "[aria-label='Newest rows'] td"}
+        for path, until in (pages | {f"/queries/{query}": ".tiles .tile" for query in project.queries} | pages).items():
+            look(browser, address + path, width=width, until=until)
+            assert wait(browser, lambda each: each.execute_script(WIDER) == [], 20) or path
+        look(browser, f"{address}/", width=width, until=".graph svg .node")
+        assert "mismatch" in words(browser, "Queries")
+        assert any(text.endswith("…") for text in texts_of_nodes(browser))
+        faults(browser)
+
+
+def texts_of_nodes(browser: webdriver.Chrome) -> list[str]:
+    script = "return [...document.querySelectorAll('.node text')].map((each) => each.textContent)"
+    return list(browser.execute_script(script))
+
+
 def misplaced(browser: webdriver.Chrome) -> list[str]:
     """What is misplaced once the page stands still: on a loaded machine charts follow the width of the window late."""
     ends = time.monotonic() + 20

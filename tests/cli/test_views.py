@@ -218,6 +218,8 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     clock.now = 75.0
     shows.preparing("making its plan", query.name)
     assert "starting action_counts: making its plan (1 min 15 s)" in shown()
+    # Of several that start together, each with its own step.
+    assert "making its plan" in shown().partition("(1 min 15 s)")[2]
     shows.starting(query.name)
     assert "starting action_counts (1 min 15 s)" in shown()
     shows.started(replace(START, query=query.name))

@@ -104,3 +104,53 @@ def test_settings_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> No
     (tmp_path / "demo.json").write_text(text)
     with pytest.raises(HeadraceError, match="HR115"):
         flow._prepare(tmp_path, Sentences(), None)
+
+
+class Watcher(Sentences):
+    """An audience that leaves as soon as the first event has landed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def shows(self, tally: Tally) -> None:
+        self.steps += [tally.step] if tally.step not in self.steps else []
+        if tally.landed:
+            raise KeyboardInterrupt
+
+
+def show(root: Path, seconds: float, way: str) -> tuple[flow._Show, Watcher]:
+    """The demo in `root` with a driver that only talks, whose sign of life may be four seconds old."""
+    watcher, pace = Watcher(), Pace(patience=4)
+    flow._prepare(root, watcher, pace)
+    made = flow._Show(root, watcher, pace, None)
+    made.command = ["tests.demo.driver", str(root), str(seconds), way]
+    return made, watcher
+
+
+def test_a_driver_whose_heart_beats_is_waited_for_and_events_land_once_its_query_has_started(tmp_path: Path) -> None:
+    made, watcher = show(tmp_path / "demo", 8, "sleeps and beats")
+    landed: list[object] = []
+    take = made.tally.take
+
+    def taking(line: flow.Line) -> None:
+        landed.extend([line["landed"]] if line["event"] == "note" else [])
+        take(line)
+
+    made.tally.take = taking  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        made.play()
+    assert landed == [0]
+    assert watcher.steps == ["starting Spark", "making its plan", ""]
+    assert "events a second land" in watcher.said[-1]
+
+
+@pytest.mark.parametrize(("way", "starting"), [("hangs", 300.0), ("sleeps and beats", 1.0)], ids=["query", "Spark"])
+def test_a_driver_that_lives_and_hangs_is_found(
+    way: str, starting: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "STARTING_SECONDS", starting)
+    made, _ = show(tmp_path / "demo", 60, way)
+    with pytest.raises(HeadraceError, match=r"gave no sign of life for 4 seconds") as raised:
+        made.play()
+    assert raised.value.findings[0].code == "HR095"

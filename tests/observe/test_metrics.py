@@ -123,6 +123,8 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
         ("headrace_query_paused",): 0,
         ("headrace_query_down",): 0,
         ("headrace_query_healthy",): 1,
+        ("headrace_query_waiting", "source"): 0,
+        ("headrace_query_waiting", "sink"): 0,
         ("headrace_restarts_total",): 2,
         ("headrace_sink_retries_total",): 4,
         ("headrace_sink_retrying",): 1,
@@ -183,7 +185,7 @@ def test_lags_are_asked_after_the_batches_whose_rows_are_counted(board: Board) -
     ("state", "down"),
     [
         *dict.fromkeys(("waiting", "running", "stopping", "paused", "finished", "stopped"), 0).items(),
-        *dict.fromkeys(("starting", "restarting", "failed"), 1).items(),
+        *dict.fromkeys(("starting", "restarting", "failed", "waiting for source", "waiting for sink"), 1).items(),
     ],
 )
 def test_a_query_is_down_that_should_run_and_does_not(board: Board, state: State, down: float) -> None:
@@ -218,6 +220,8 @@ def test_a_reader_that_goes_away_is_nothing_to_talk_about(board: Board, capfd: p
         ("paused", 0, 200, 200),
         ("restarting", 0, 200, 503),
         ("failed", 0, 200, 503),
+        ("waiting for source", 0, 200, 503),
+        ("waiting for sink", 0, 200, 503),
         ("running", metrics_server.STALE_SECONDS + 1, 503, 200),
     ],
 )

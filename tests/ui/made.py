@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -174,3 +175,38 @@ def fill(project: Project, batches: int, *, first: int = 0, started: datetime = 
     with sqlite3.connect(history_file(project.storage)) as db:
         db.executemany("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", rows())
     db.close()
+
+
+LONG = {"orders": "orders_of_every_shop_and_customer", "order_counts": "orders_counted_for_each_customer"}
+
+
+def wide(root: Path) -> Project:
+    """A project whose names, states, figures and rows are long."""
+    newcomer(root)
+    text = NEWCOMER
+    for name, longer in reversed(LONG.items()):
+        text = re.sub(rf"\b{name}\b", longer, text)
+    (root / "headrace.yml").write_text(text.replace("column: time, delay: 1 hour", "column: time, delay: 12 hours"))
+    table, columns = LONG["order_counts"], [f"a_long_name_of_column_{number}" for number in range(6)]
+    with sqlite3.connect(root / "out.db") as db:
+        db.execute(f"ALTER TABLE order_counts RENAME TO {table}")
+        for column in columns:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT DEFAULT '{'a value of some length ' * 2}'")
+        db.execute("UPDATE _headrace_tables SET table_name = ?", (table,))
+    db.close()
+    found = hr.load(root)
+    waits = Finding(code="HR405", what="the database at a-host-with-a-long-name.example.org:5432 does not answer")
+    lag = Lag(count=1_234_567, unit="messages", bytes=10**9)
+    started = datetime.now(timezone.utc) - timedelta(seconds=20)
+    with History.open(history_file(found.storage)) as history:
+        for query in found.queries:
+            run = history.begin_run(query, pid=os.getpid(), mode="append", trigger="t", sink="s", generation=1)
+            for batch in range(20):
+                each = replace(record(batch, started=started), query=query, backlog=lag, state_rows=123_456_789)
+                source = replace(each.sources[0], name=LONG["orders"], rows=100_000, lag=lag)
+                history.record(run, replace(each, rows=100_000, sources=(source,), duration_ms=754_000))
+            state = QueryState(query=query, state="waiting for source", waits=waits, since=started)
+            history.state(state if query == LONG["order_counts"] else QueryState(query=query, state="running"), run)
+            verdict = {"state": "mismatch", "batch": 3, "rows_read": 10, "rows_expected": 5, "missing": 1}
+            history.record_verdict(query, json.dumps({**verdict, "unexpected": 0, "different": 0, "rows_late": 0}))
+    return found

@@ -57,7 +57,7 @@ def _program() -> str:
 def demo(directory: Path, seconds: float | None, target: str | None, as_json: bool) -> int:
     """See everything at work: events, a crash, a restart, the proof.
 
-    Writes a project to DIR, lets events land in it, kills the driver in the middle, and takes at most two minutes.
+    Writes a project to DIR, lets events land in it, kills the driver in the middle, and takes about two minutes.
     """
     from headrace.cli.view.show import JsonShow, LiveShow, PlainShow
     from headrace.demo.flow import Pace

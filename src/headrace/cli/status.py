@@ -32,11 +32,11 @@ REDRAWN_SECONDS = 0.25
 def status(watch: float | None, follow: bool, storage_only: bool, options: ProjectOptions) -> int:
     """Show how each query stands; 1 when one is in trouble.
 
-    Trouble: it failed or was killed and has not worked since, or a newer driver has fenced off the one before. Rows in
-    are what all batches since the query's first one have read, as verify counts them. --follow gets every batch from
-    the running application as soon as it is committed, and ends with it. --storage-only shows which batches are planned
-    and committed and who runs the query, by the checkpoint and the lock, while the history stays on the driver's
-    machine.
+    Trouble: it failed or was killed and has not worked since, waits for its source or sink, or a newer driver has
+    fenced off the one before. Rows in are what all batches since the query's first one have read, as verify counts
+    them. --follow gets every batch from the running application as soon as it is committed, and ends with it.
+    --storage-only shows which batches are planned and committed and who runs the query, by the checkpoint and the lock,
+    while the history stays on the driver's machine.
     """
     from headrace.observe.lag import SourceLags
 

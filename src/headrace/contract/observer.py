@@ -16,6 +16,8 @@ State: TypeAlias = Literal[
     "waiting",
     "starting",
     "running",
+    "waiting for source",
+    "waiting for sink",
     "pausing",
     "stopping",
     "paused",
@@ -27,15 +29,21 @@ State: TypeAlias = Literal[
 ]
 Level: TypeAlias = Literal["good", "warning", "bad", "idle"]
 ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "killed")
-RUNNING: tuple[State, ...] = ("running", "pausing", "stopping")
+# A start is at work, and its source or sink does not answer.
+WAITING_FOR: tuple[State, ...] = ("waiting for source", "waiting for sink")
+RUNNING: tuple[State, ...] = ("running", *WAITING_FOR, "pausing", "stopping")
 # It should run and does not; who waits for others, is paused, was stopped or has come to its end should not.
 _DOWN: tuple[State, ...] = ("starting", "restarting", "failed", "killed")
+
+_ENDS: tuple[State, ...] = ("pausing", "stopping", "restarting", "finished", "stopped", "failed")
 
 # waiting: also what was ordered to start again. stopping: also for a restart by order, which then waits for its turn.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     "waiting": frozenset({"starting", "restarting", "paused", "stopped", "failed"}),
     "starting": frozenset({"running", "restarting", "stopped", "failed"}),
-    "running": frozenset({"pausing", "stopping", "restarting", "finished", "stopped", "failed"}),
+    "running": frozenset({*WAITING_FOR, *_ENDS}),
+    "waiting for source": frozenset({"running", "waiting for sink", *_ENDS}),
+    "waiting for sink": frozenset({"running", "waiting for source", *_ENDS}),
     "pausing": frozenset({"paused", "stopping", "restarting", "waiting", "finished", "stopped", "failed"}),
     "stopping": frozenset({"pausing", "paused", "restarting", "waiting", "finished", "stopped", "failed"}),
     "paused": frozenset({"waiting", "stopped", "failed"}),
@@ -62,7 +70,8 @@ class QueryState(PlainData):
     since: when it went over into `state`. healthy: since its newest start it has committed a batch, or found nothing to
     do. restarts: how often this run has decided to start it again after a failure; `attempt` is the same since it last
     was quiet for long or somebody started it, of `limit` (None: without a limit). next_attempt: when it is started
-    again. cause: why it failed last; None once it is healthy. by: who paused it.
+    again. cause: why it failed last; None once it is healthy. waits: why it waits for its source or sink. by: who
+    paused it. step: of its start, which one it is in.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("in_trouble",)
@@ -75,14 +84,18 @@ class QueryState(PlainData):
     limit: int | None = None
     next_attempt: datetime | None = None
     cause: Finding | None = None
+    waits: Finding | None = None
     by: str = ""
+    step: str = ""
 
     def to(self, state: State, **facts: Any) -> QueryState:
         """Its next state; raises NoSuchChange. What belongs to the former state alone, and is not given, is gone."""
         if state != self.state and state not in TRANSITIONS[self.state]:
             raise NoSuchChange(f"query '{self.query}' cannot go from {self.state} to {state}")
         since = self.since if state == self.state else _now()
-        former = {"next_attempt": None, "by": ""} | ({"healthy": False} if state == "starting" else {})
+        former = {"next_attempt": None, "by": "", "step": "", "waits": None} | (
+            {"healthy": False} if state == "starting" else {}
+        )
         return replace(self, **{**former, **facts, "state": state, "since": since})
 
     def worked(self) -> QueryState:
@@ -100,9 +113,9 @@ class QueryState(PlainData):
 
     @property
     def in_trouble(self) -> bool:
-        """Whether it has failed, and has done nothing since that shows that it works again."""
+        """Whether it waits for its source or sink, or has failed and done nothing since that shows that it works."""
         stands_so = self.state in ("paused", "finished", "stopped")
-        return self.state in ("failed", "killed") or (self.cause is not None and not stands_so)
+        return self.state in ("failed", "killed", *WAITING_FOR) or (self.cause is not None and not stands_so)
 
     @property
     def is_up(self) -> bool:
@@ -123,7 +136,9 @@ class QueryState(PlainData):
 
     @property
     def trouble(self) -> str:
-        """The restarts, the next attempt and the cause as one phrase; empty where there is nothing to say of them."""
+        """Why it waits, or restarts, the next attempt and the cause; empty where there is nothing to say of them."""
+        if self.waits is not None:
+            return f"since {self.since:%H:%M:%S} UTC, because {self.waits.code}: {self.waits.what}"
         if not self.in_trouble or self.cause is None:
             return ""
         why = f"{self.cause.code}: {self.cause.what}"
@@ -142,6 +157,9 @@ class QueryState(PlainData):
 
     def finding(self) -> Finding | None:
         """The same for the log and for pages; None where nothing is wrong."""
+        if self.waits is not None:
+            what = f"query '{self.query}' is {self.state} {self.trouble}"
+            return Finding(code="HR864", what=what, fix=self.waits.fix, where=self.waits.where)
         if not self.in_trouble or self.cause is None:
             return None
         if self.has_ended:
@@ -155,7 +173,9 @@ class QueryState(PlainData):
         known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         for name in ("since", "next_attempt"):
             known[name] = datetime.fromisoformat(known[name]) if known.get(name) else None
-        return cls(**{**known, "cause": Finding.from_dict(plain["cause"]) if plain.get("cause") else None})
+        for name in ("cause", "waits"):
+            known[name] = Finding.from_dict(plain[name]) if plain.get(name) else None
+        return cls(**known)
 
 
 OutcomeState = Literal["finished", "stopped", "failed"]

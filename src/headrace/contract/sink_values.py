@@ -68,7 +68,8 @@ class SinkContext:
     on_boundary: called at each boundary of a batch; the crash tests stop or kill there.
     on_error: called with an error of the sink's own before it is raised out of a batch; Spark passes on only its text.
     on_warning: called with what a user should know though the batch continues: a failed attempt, quarantined rows.
-    on_retry: called with a batch that is tried again, before the pause.
+    on_retry: called with a batch that is tried again, before the pause, and why the sink did not take it; None: its
+        rows are to be computed again.
     on_computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the
         rows read adds up over all of them. A sink that computes each batch once need not call it.
     on_written: called once a batch is in, with the seconds that the sink took by itself beside the rows' computation.
@@ -89,7 +90,7 @@ class SinkContext:
     on_boundary: Callable[[Boundary, int], None] = _ignore
     on_error: Callable[[HeadraceError], None] = _ignore
     on_warning: Callable[[Finding], None] = _ignore
-    on_retry: Callable[[int], None] = _ignore
+    on_retry: Callable[[int, Finding | None], None] = _ignore
     on_computed: Callable[[int, bool], None] = _ignore
     on_written: Callable[[int, float], None] = _ignore
     empty_batches: frozenset[int] = frozenset()

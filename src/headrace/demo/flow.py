@@ -19,20 +19,25 @@ from typing import IO, Any, Protocol, TypeAlias
 from headrace.contract import BatchRecord
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, reason
+from headrace.observe.history import History
+from headrace.queries.layout import history_file
 from headrace.spark.jvm.gateway import kill_all
 
 SETTINGS = "demo.json"
 IDLE_SECONDS = 5.0
+# How long Spark may take to start, of which nothing is heard meanwhile.
+STARTING_SECONDS = 300.0
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How fast and how long events land, and how long the demo waits for its driver before it gives up."""
+    """How fast and how long events land, and how old the last sign of life of the driver may be."""
 
     seed: int = SEED
     rows_per_second: float = 4000
     seconds: float = 30
-    patience: float = 75
+    patience: float = 60
 
 
 @dataclass(kw_only=True)
@@ -44,6 +49,7 @@ class Tally:
     batches: int = 0
     starts: int = 0
     state: str = "starting"
+    step: str = ""
     started_at: float | None = None
     last: BatchRecord | None = None
 
@@ -52,13 +58,17 @@ class Tally:
         match line.get("event"):
             case "landed":
                 self.landed += int(line["rows"])
+            case "preparing":
+                self.step = str(line["step"])
+            case "working":
+                self.step = f"{int(line['tasks_done'])} of {int(line['tasks'])} tasks of a batch are done"
             case "started":
-                self.state, self.started_at = "running", time.monotonic()
+                self.state, self.step, self.started_at = "running", "", time.monotonic()
             case "batch":
                 record = BatchRecord.from_dict({key: value for key, value in line.items() if key != "event"})
                 self.rows += record.rows
                 self.batches += 1
-                self.last, self.state = record, "running"
+                self.last, self.state, self.step = record, "running", ""
 
 
 class Audience(Protocol):
@@ -127,6 +137,7 @@ class _Show:
     def __init__(self, directory: Path, audience: Audience, pace: Pace, target: str | None) -> None:
         self.audience, self.pace = audience, pace
         self.tally = Tally()
+        self.heard_at = self.looked_at = 0.0
         self.storage = directory / ".headrace"
         self.storage.mkdir(exist_ok=True)
         self.command = ["headrace", "run", "-C", str(directory), "--json", *(["--target", target] if target else [])]
@@ -137,6 +148,8 @@ class _Show:
         """Returns when no more events will land; what the driver has not taken then, is left for the next command."""
         pace = self.pace
         try:
+            driver = self._start()
+            self._watch(driver, until=lambda: self.tally.started_at is not None)
             generator = self._child(
                 [
                     *("headrace.demo.generator", str(self.landing), "--seed", str(pace.seed)),
@@ -144,8 +157,9 @@ class _Show:
                 ],
                 "generator.log",
             )
-            self.audience.says(f"for {pace.seconds:.0f} seconds {pace.rows_per_second:,.0f} events a second land")
-            driver = self._start()
+            self.audience.says(
+                f"the query runs; for {pace.seconds:.0f} seconds {pace.rows_per_second:,.0f} events a second land"
+            )
             middle = time.monotonic() + pace.seconds / 2
             self._watch(driver, until=lambda: time.monotonic() >= middle and self._has_taken_some(generator))
             # The driver is likely to be inside its next batch then, which begins a second after the last.
@@ -186,6 +200,8 @@ class _Show:
 
     def _start(self) -> Child:
         self.tally.state, self.tally.starts, self.tally.started_at = "starting", self.tally.starts + 1, None
+        self.tally.step, self.looked_at = "starting Spark", 0.0
+        self.heard_at = time.monotonic() + STARTING_SECONDS - self.pace.patience
         return self._child(self.command, "driver.log")
 
     def _see(self, state: str = "") -> None:
@@ -193,6 +209,8 @@ class _Show:
         for child in self.children:
             for line in child.said():
                 self.tally.take(line)
+                if line.get("query") is not None:
+                    self.heard_at = time.monotonic()
                 if line.get("event") == "error":
                     raise HeadraceError([Finding.from_dict(plain) for plain in line["findings"]])
         if state:
@@ -200,19 +218,31 @@ class _Show:
             self.audience.shows(self.tally)
 
     def _watch(self, driver: Child, *, until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self.pace.patience
         while not until():
             self._see()
             self.audience.shows(self.tally)
-            if driver.exit_code is not None or time.monotonic() > deadline:
+            self._listen()
+            if driver.exit_code is not None or time.monotonic() - self.heard_at > self.pace.patience:
                 self._see()
                 raise HeadraceError(_lost(driver, self.pace.patience))
             time.sleep(0.1)
 
+    def _listen(self) -> None:
+        """Look for the newest sign of life that the driver, once Spark has started, leaves in its history."""
+        now = time.monotonic()
+        if now - self.looked_at < LOOK_SECONDS or self.heard_at > now:
+            return
+        self.looked_at = now
+        with contextlib.suppress(HeadraceError), History.open(history_file(self.storage), read_only=True) as history:
+            seen = max((status.last_seen.timestamp() for status in history.statuses()), default=0.0)
+            self.heard_at = max(self.heard_at, now - max(0.0, time.time() - seen))
+
 
 def _lost(driver: Child, patience: float) -> Finding:
     code = driver.exit_code
-    happened = f"ended with exit code {code}" if code is not None else f"made no progress within {patience:.0f} seconds"
+    happened = (
+        f"ended with exit code {code}" if code is not None else f"gave no sign of life for {patience:.0f} seconds"
+    )
     return Finding(code="HR095", what=f"the driver of the demo {happened}", fix=f"read why in '{driver.log}'")
 
 

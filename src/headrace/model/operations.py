@@ -9,7 +9,7 @@ from headrace.errors import NOWHERE, Where
 from headrace.units import Duration
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-HookEvent: TypeAlias = Literal["failure", "recovery", "verdict"]
+HookEvent: TypeAlias = Literal["failure", "waiting", "recovery", "verdict"]
 HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 LogFormat: TypeAlias = Literal["text", "json"]
 _TEN_SECONDS = Duration.parse("10 seconds")

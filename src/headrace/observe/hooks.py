@@ -29,7 +29,7 @@ class HookError(Exception):
 
 
 class Hooks(Observer):
-    """Tells of failures, and of the first batch after one, or that there is nothing to do; and of verdicts.
+    """Tells of failures and waits, and of the first batch after one, or that there is nothing to do; and of verdicts.
 
     Delivers events in a thread of its own, one after another, each within its hook's time.
 
@@ -52,7 +52,10 @@ class Hooks(Observer):
     def changed(self, state: QueryState) -> None:
         if state.state == "restarting" and state.cause is not None:
             self._failure(state.query, {"finding": state.cause.as_dict(), "restart": state.next_restart})
-        elif state.healthy and state.query in self._failed:
+        elif state.waits is not None and state.query not in self._failed:
+            self._failed.add(state.query)
+            self.send("waiting", state.query, finding=state.waits.as_dict(), state=state.state)
+        elif state.healthy and state.waits is None and state.query in self._failed:
             self._failed.discard(state.query)
             self.send("recovery", state.query, batch=None)
 

@@ -78,6 +78,9 @@ class RunLog(Observer):
             line = f"{at} {level:<7} {which} {said}"
         self._handler.handle(logging.makeLogRecord({"msg": line}))
 
+    def preparing(self, what: str, query: str | None) -> None:
+        self.write("info", what, query=query)
+
     def starting(self, query: str) -> None:
         self.write("info", "starting", query=query)
 
@@ -94,6 +97,8 @@ class RunLog(Observer):
     def changed(self, state: QueryState) -> None:
         if state.state == "paused":
             self.write("info", f"paused by {state.by}", query=state.query)
+        elif state.waits is not None:
+            self.write("warning", f"{state.state} {state.trouble}", query=state.query)
 
     def ended(self, outcome: Outcome) -> None:
         if outcome.finding is None:

@@ -105,13 +105,17 @@ class MetricsObserver(Observer):
         up = [([query], float(state.is_up)) for query, state in states.items()]
         yield self._gauge("headrace_query_up", "1 while the query runs, and has worked since it last failed.", (), up)
         down = [([query], float(state.is_down)) for query, state in states.items()]
-        help_text = "1 while the query should run and does not: it starts, or has failed and not worked since."
+        help_text = "1 while the query should run and does not: it starts, waits, or has failed and not worked since."
         yield self._gauge("headrace_query_down", help_text, (), down)
         healthy = [([query], float(state.healthy)) for query, state in states.items()]
         help_text = "1 once the query has, since its newest start, committed a batch or found nothing to do."
         yield self._gauge("headrace_query_healthy", help_text, (), healthy)
         paused = [([query], float(state.state == "paused")) for query, state in states.items()]
         yield self._gauge("headrace_query_paused", "1 while the query is paused, else 0.", (), paused)
+        help_text = "1 while the query waits for its source or its sink, which does not answer, else 0."
+        kinds = [(kind, f"waiting for {kind}") for kind in ("source", "sink")]
+        waiting = [([query, kind], float(one.state == word)) for query, one in states.items() for kind, word in kinds]
+        yield self._gauge("headrace_query_waiting", help_text, ("on",), waiting)
         yield self._counter(
             "headrace_restarts",
             "How often the query has failed so that it is started again.",

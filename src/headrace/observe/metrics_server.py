@@ -116,7 +116,7 @@ def healthy(board: Board) -> dict[str, Any]:
 
 
 def ready(board: Board) -> dict[str, Any]:
-    """Whether every query is where it should be: none waits for its start, or has failed and not worked since."""
+    """Whether every query does its work: none waits for its start, its source or its sink, or has failed."""
     states = board.states()
     ok = bool(states) and not board.over and not any(one.is_down or one.state == "waiting" for one in states.values())
     return {"ok": ok, "queries": {query: state.state for query, state in states.items()}}

@@ -117,6 +117,12 @@ class EventLines(Observer):
     def __init__(self, write: Write) -> None:
         self._write = write
 
+    def preparing(self, what: str, query: str | None) -> None:
+        self._write("preparing", {"query": query, "step": what})
+
+    def working(self, query: str, work: BatchWork) -> None:
+        self._write("working", {"query": query, "tasks_done": work.tasks_done, "tasks": work.tasks, "rows": work.rows})
+
     def started(self, start: QueryStart) -> None:
         self._write("started", {"query": start.query, "generation": start.generation, "trigger": start.trigger})
 

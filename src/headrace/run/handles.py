@@ -35,8 +35,8 @@ class QueryHandle:
 
     @property
     def state(self) -> str:
-        """How it stands: waiting, starting, running, pausing, stopping, paused, restarting, finished, stopped
-        or failed."""
+        """How it stands: waiting, starting, running, waiting for source, waiting for sink, pausing, stopping, paused,
+        restarting, finished, stopped or failed."""
         return self._now.state
 
     @property

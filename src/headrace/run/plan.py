@@ -35,7 +35,7 @@ from headrace.run.moved_project import bring_along, not_brought_along, require_i
 from headrace.run.query_run import Request
 from headrace.run.sink_work import of_sink
 from headrace.run.state_store import compared, key_order, query_settings
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, applied
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts, plan_text
 from headrace.spark.stream.counting import Counting
@@ -207,7 +207,8 @@ def planned(request: Request, home: Home) -> Planned:
         home.repartitions.forget_unbegun(home.checkpoint)
     kept = list(compared(project, query, home.checkpoint, home.repartitions, spark))
     if home.lasting:
-        kept += bring_along(project, query)
+        with ONE_AT_A_TIME:
+            kept += bring_along(project, query)
         require_planned(project, query, home)
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
@@ -216,7 +217,8 @@ def planned(request: Request, home: Home) -> Planned:
     _require_sound(met)
     request.begin("making its plan")
     _require_sound(cores(project, query, spark))
-    register_written(project, query, spark)
+    with ONE_AT_A_TIME:
+        register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
     known = request.versions if request.versions is not None else tables.planned()
     versions, told = tables.begin() if known is None else (known, ())

@@ -18,6 +18,7 @@ from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, SinkContext
+from headrace.contract.observer import State
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
 from headrace.model import Every, Project, Query, Trigger
 from headrace.observe.board import Order
@@ -43,30 +44,33 @@ class GivenUp(BaseException):
 
 
 class Attempt:
-    """One start, which may be given up while it makes its sink ready: there it can wait long for another driver."""
+    """One start, which may be given up while it makes its sink ready: there it can wait long for another driver.
+
+    makes_ready: whether it does so now.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._may_end = False
+        self.makes_ready = False
         self._given_up = False
 
     @contextmanager
     def making_ready(self) -> Iterator[None]:
         """Let the start be given up inside the block; raises GivenUp at its end if it was."""
         with self._lock:
-            self._may_end = True
+            self.makes_ready = True
         try:
             yield
         finally:
             with self._lock:
-                self._may_end = False
+                self.makes_ready = False
         if self._given_up:
             raise GivenUp
 
     def give_up(self) -> bool:
         """Give the start up if it may be; it then starts nothing, whenever its wait ends."""
         with self._lock:
-            self._given_up = self._given_up or self._may_end
+            self._given_up = self._given_up or self.makes_ready
             return self._given_up
 
 
@@ -85,6 +89,7 @@ class Request:
     preparing: told of each step as it begins.
     attempt: by which the start may be given up meanwhile.
     restoring: one batch alone is made again, because the checkpoint has lost it.
+    settings: of the session, while the query is planned and started.
     """
 
     project: Project
@@ -96,6 +101,7 @@ class Request:
     preparing: Callable[[str], None] | None = None
     attempt: Attempt = field(default_factory=Attempt)
     restoring: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def trigger(self) -> Trigger:
@@ -114,6 +120,7 @@ class Reports:
     tell: takes at once what comes before the sink is ready.
     faults: what ended a batch. news: other things that a user should know of. computed: for each batch, whether each
     time that its sink computed it came to the end. retried: the batches that were tried again, once for each time.
+    retry_cause, retry_began: why the last of them was, and since when.
     written: for each batch, how many seconds its sink took by itself.
     """
 
@@ -123,11 +130,20 @@ class Reports:
     news: SimpleQueue[Finding] = field(default_factory=SimpleQueue)
     computed: dict[int, list[bool]] = field(default_factory=dict)
     retried: list[int] = field(default_factory=list)
+    retry_cause: Finding | None = None
+    retry_began: float = 0.0
     written: dict[int, float] = field(default_factory=dict)
 
     def note(self, finding: Finding) -> None:
         """Tell a finding, or keep it until it is taken."""
         (self.tell or self.news.put)(finding.but(where=self.query.where))
+
+    def retry(self, batch: int, cause: Finding | None) -> None:
+        """Keep that the sink tries a batch again, and why."""
+        if self.retried[-1:] != [batch] or self.retry_cause is None:
+            self.retry_began = time.monotonic()
+        self.retry_cause = cause
+        self.retried.append(batch)
 
     def count(self, batch: int, whole: bool) -> None:
         """Keep that the sink computed a batch, to its end or not."""
@@ -216,6 +232,8 @@ Begun: TypeAlias = tuple[Running | HeadraceError, bool]
 # What waits in the sources is looked at again after a second, or sooner where that takes a twentieth of the time.
 LAG_SECONDS, LAG_SHARE = 1.0, 20
 HEALTH_BATCHES = 20
+# Another writer that was quicker is no outage, nor is a source that takes some seconds.
+SINK_MOMENT_SECONDS, SOURCE_MOMENT_SECONDS, USUAL_TIMES = 1.0, 10.0, 3
 
 
 @dataclass(kw_only=True)
@@ -226,7 +244,8 @@ class QueryRun:
     finishing: it makes one batch again, with the tables that the batch was begun with, before it continues with others.
     halt: ends it after its running batch, to continue over other versions of its tables or because somebody asked so.
     order: what somebody wants done with it. began: when it was started. work, worked_at: how far the running batch was
-    when its tasks last moved, and when that was. before: the newest batch that was recorded.
+    when its tasks last moved, and when that was. before: the newest batch that was recorded. asking: which source Spark
+    asks for what is new, since when, and when that was seen last.
     """
 
     running: Running
@@ -248,6 +267,7 @@ class QueryRun:
     lag_at: float = field(default=0.0)
     event_at: float = field(default_factory=time.monotonic)
     worked_at: float = 0.0
+    asking: tuple[str, float, float] = ("", 0.0, 0.0)
     work: BatchWork | None = None
     looked_at: float = 0.0
     finishing: bool = False
@@ -269,6 +289,24 @@ class QueryRun:
     def moved_at(self) -> float:
         """When Spark last told of a batch or of having nothing to do, or a task of the running batch moved."""
         return max(self.event_at, self.worked_at)
+
+    def waits(self) -> tuple[State, Finding | None]:
+        """Whether it runs or has waited for its source or its sink for longer than a moment, and why."""
+        reports, now = self.running.reports, time.monotonic()
+        if self.retrying and reports.retry_cause and now - reports.retry_began > SINK_MOMENT_SECONDS:
+            return "waiting for sink", reports.retry_cause
+        asked, since, seen = self.asking
+        # A large directory takes its time to be listed.
+        usual = max((record.durations.get("latestOffset", 0) for record in self.recent), default=0) / 1000
+        if asked and since > self.event_at and seen - since > max(SOURCE_MOMENT_SECONDS, USUAL_TIMES * usual):
+            return "waiting for source", _silent(asked, self.query)
+        return "running", None
+
+    def asks(self, source: str) -> None:
+        """Take which source Spark asks at this moment for what is new; empty: none."""
+        name, since, _ = self.asking
+        now = time.monotonic()
+        self.asking = source, since if source == name and since > self.event_at else now, now
 
     @property
     def retrying(self) -> bool:
@@ -309,6 +347,16 @@ class QueryRun:
         self.warnings = frozenset({*found, *(mark for mark in self.warnings if mark[0] == NULL_TIMES)})
 
 
+def _silent(asked: str, query: Query) -> Finding:
+    """What is said of a source that has not answered, which Spark names so."""
+    return Finding(
+        code="HR864",
+        what=f"Spark has asked {asked} what is new and got no answer",
+        fix="look whether its server runs and can be reached; the query continues as soon as it answers",
+        where=query.where,
+    )
+
+
 POLL_SECONDS = 0.1
 LAST_EVENTS_SECONDS = 3.0
 
@@ -318,13 +366,14 @@ class Watching:
 
     progressed: takes the report of a batch. worked: is told of each query that has made one, or has nothing to do.
 
-    starting: a query is being started, so that events of an unknown start are kept: they may be its first ones.
+    starting: how many queries are being started. While some are, events of an unknown start are kept: they may be the
+    first ones of one of these.
     """
 
     def __init__(
         self, listener: Listener, progressed: Callable[[QueryRun, str], None], worked: Callable[[str], None]
     ) -> None:
-        self.starting = False
+        self.starting = 0
         self._listener = listener
         self._progressed, self._worked = progressed, worked
         self._running: dict[str, QueryRun] = {}
@@ -358,11 +407,11 @@ class Watching:
         self._running.pop(str(watched.running.handle.runId), None)
         self._forget_former(watched)
 
-    def end_start(self, *, heard: bool) -> None:
-        """Take what was kept of a start that has come to its end, or forget it."""
-        self.starting = False
+    def end_start(self) -> None:
+        """Take what was kept of a start that has come to its end; once there is no other one, forget the rest."""
+        self.starting -= 1
         early, self._early = self._early, []
-        for event in early if heard else ():
+        for event in early:
             self._take(event)
 
     def hear(self, *, seconds: float = POLL_SECONDS) -> None:

@@ -40,7 +40,7 @@ from headrace.run.plan import Planned, planned, unfit
 from headrace.run.query_run import Reports, Request, Running
 from headrace.run.rename import brought_along
 from headrace.run.state_store import query_settings, rows_tracked
-from headrace.spark.jvm.session_conf import applied, default_partitions, restored, served
+from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, applied, default_partitions, restored, served, shared
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.stream.event_times import observe_event_times
 from headrace.storage.private import writing_to
@@ -67,9 +67,9 @@ def bring_up(request: Request) -> Running:
     project, query, spark = request.project, request.query, request.spark
     lock = driver_lock.take(project, query)
     try:
-        said = brought_along(project, query, spark)
-        with restored(spark, (PARTITIONS, POLICY)), applied(spark, query_settings(project, query, spark)):
-            running = _launched(request)
+        with ONE_AT_A_TIME:
+            said = brought_along(project, query, spark)
+        running = _launched(replace(request, settings=query_settings(project, query, spark)))
     except BaseException:
         if lock is not None:
             lock.release()
@@ -148,12 +148,14 @@ def _clean_up_at_end(running: Running) -> None:
 def launch(request: Request) -> Running:
     """Check and start the query; if that fails, nothing was started."""
     request.begin("reading its checkpoint")
+    spark = request.spark
     # What is only looked at. Once the sink is opened an older driver may end its batch.
     layout = layout_of(request.project, request.query)
-    with remembering(layout.checkpoint):
+    with shared(spark, request.settings), remembering(layout.checkpoint):
         home, plan = _looked_at(request, layout)
     try:
-        _set_policy(request.spark, home.checkpoint, request.project, request.query, plan.facts)
+        with ONE_AT_A_TIME, restored(spark, (POLICY,)):
+            _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
         request.begin(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, tell=request.tell)
         context = _context(request, home, plan, reports)
@@ -163,10 +165,14 @@ def launch(request: Request) -> Running:
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
         plain = isinstance(request.trigger, (Continuous, RealTime))
         frame = plan.frame if plain else observe_event_times(plan.frame)
-        stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
         kept_in = {READ_FILES: str(home.layout.home) if home.lasting else ""}
-        with served(request.spark, request.query.name), applied(request.spark, kept_in):
-            handle = stream.start()
+        with shared(spark, request.settings), ONE_AT_A_TIME, restored(spark, (PARTITIONS, POLICY)):
+            _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
+            _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
+            stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
+            with served(spark, request.query.name), applied(spark, kept_in):
+                handle = stream.start()
+            tracked = rows_tracked(spark)
         if plan.revision is not None:
             _enter_started(home, plan.revision, handle)
             note_version(request.project, request.query, home.layout, plan.revision)
@@ -182,7 +188,7 @@ def launch(request: Request) -> Running:
         watermarked=plan.facts.watermarked,
         notes=notes,
         reports=reports,
-        rows_tracked=rows_tracked(request.spark),
+        rows_tracked=tracked,
         tables=plan.tables,
         versions=plan.versions,
         connectors=request.project.connectors_of(request.query),
@@ -228,7 +234,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         on_error=reports.faults.append,
         on_warning=reports.note,
         on_computed=reports.count,
-        on_retry=reports.retried.append,
+        on_retry=reports.retry,
         on_written=reports.written.__setitem__,
         empty_batches=home.repartitions.batches(home.checkpoint),
         restoring=request.restoring,
@@ -258,7 +264,7 @@ def _open_sink(request: Request, home: Home, plan: Planned, context: SinkContext
 
 def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: SinkContext) -> tuple[Finding, ...]:
     """Bring the checkpoint into the form that this start needs, and record what starts; returns what is said of it."""
-    query, spark = request.query, request.spark
+    query = request.query
     continuous = isinstance(query.trigger, Continuous)
     notes: list[Finding] = []
     remove_drafts(home.checkpoint)
@@ -266,7 +272,6 @@ def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: Si
     if home.lasting and not continuous and not query.sink.facts.async_progress:
         beside = written_async(home.layout.manifest, query.sink)
         notes += fill_gap(home.checkpoint, Archive(home.layout.archive), written_async=beside)
-    _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
     if home.lasting:
         SourceIds(home.layout.home).write(plan.source_ids)
         if plan.revision is not None and not home.begun:

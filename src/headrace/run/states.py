@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from headrace.contract import Observer, Outcome, OutcomeState
-from headrace.contract.observer import QueryState, State
+from headrace.contract.observer import WAITING_FOR, QueryState, State
 from headrace.errors import Fenced, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.trigger import Restart
@@ -93,6 +93,18 @@ class States:
         supervised.state = supervised.state.to(state, **facts)
         self._told(supervised, live)
 
+    def wait_for(self, query: str, state: State, cause: Finding | None) -> None:
+        """A running query waits for its source or sink, or does no more."""
+        supervised = self._all[query]
+        before, waits = supervised.state, None if cause is None else self._project.redacted_finding(cause)
+        if before.state not in ("running", *WAITING_FOR) or (before.state, before.waits) == (state, waits):
+            return
+        self.change(query, state, waits=waits)
+        if before.state != state:
+            finding = supervised.state.finding()
+            detail = {} if waits is None or finding is None else {"finding": finding.as_dict()}
+            self._notes.event("waiting" if detail else "answered", query, supervised.run, detail)
+
     def worked(self, query: str) -> None:
         """A query has committed a batch, or found nothing to do."""
         supervised = self._all[query]
@@ -105,6 +117,14 @@ class States:
     def start(self, query: str, run: int | None) -> None:
         self._all[query].run = run
         self.change(query, "starting")
+
+    def begin_step(self, query: str, step: str) -> None:
+        """Show which step of its start a query is in; observers hear of it by themselves."""
+        supervised = self._all[query]
+        if supervised.state.state == "starting":
+            supervised.state = replace(supervised.state, step=step)
+            self._board.post(supervised.state)
+            self._notes.record(lambda history: history.state(supervised.state, supervised.run))
 
     def pause(self, query: str, order: Order) -> None:
         """Keep a query, which has stopped, until somebody resumes it."""

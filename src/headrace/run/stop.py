@@ -228,21 +228,33 @@ def _stop(handle: StreamingQuery) -> None:
 class OrderDesk:
     """Takes orders to the queries of a run.
 
-    stopped: called with one that is not started any more. An order to start is answered by `started` or `not_started`.
+    stopped: called with one that is not started any more. edited: says which files have changed since they were loaded.
+    An order to start is answered by `started` or `not_started`.
     """
 
-    def __init__(self, orders: Orders, watching: Watching, states: States, *, stopped: Callable[[Query], None]) -> None:
+    def __init__(
+        self,
+        orders: Orders,
+        watching: Watching,
+        states: States,
+        *,
+        stopped: Callable[[Query], None],
+        edited: Callable[[], str],
+    ) -> None:
         self._orders, self._watching, self._states, self._stopped = orders, watching, states, stopped
+        self._edited = edited
         self._deferred: list[Order] = []
 
     def started(self, query: str, batch: int) -> None:
         """A query has started, with this batch next."""
         if (order := self._taken(query)) is not None:
-            order.done(f"query '{query}' runs again, from batch {batch:,} on")
+            order.done(
+                "; ".join(filter(None, (f"query '{query}' runs again, from batch {batch:,} on", self._edited())))
+            )
 
     def not_started(self, query: str, finding: Finding) -> None:
         if (order := self._taken(query)) is not None:
-            order.failed(finding)
+            order.failed(finding.but(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
 
     def take(self) -> None:
         """Carry out what was ordered; what is ordered of a query that is being started waits for that."""

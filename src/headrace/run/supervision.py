@@ -16,7 +16,7 @@ from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart, overrides
-from headrace.errors import HeadraceError, QueryFailed
+from headrace.errors import Fenced, HeadraceError, QueryFailed
 from headrace.model import Once, Project, Query, Trigger
 from headrace.observe.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.observe.lag import left_out
@@ -28,6 +28,7 @@ from headrace.registry import known_failures
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
 from headrace.run.late_output import LateOutput, WriteLate
+from headrace.run.loaded_files import LoadedFiles
 from headrace.run.plan import find_recreated
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
 from headrace.run.rename import brought_along
@@ -36,7 +37,8 @@ from headrace.run.start import bring_up
 from headrace.run.states import Outcomes, States, hangs, superseded
 from headrace.run.stop import OrderDesk, Stopping, StopRequest
 from headrace.run.vitals import Vitals
-from headrace.spark.jvm.session_conf import in_thread
+from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, in_thread
+from headrace.spark.jvm.settings import default_partitions
 from headrace.spark.messages.failures import finding_of_message
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.spark.stream.listener import Listener
@@ -45,11 +47,13 @@ from headrace.user_code import serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Of its start a query spends a part in waiting for others: its sources, its sink.
+LEAST_STARTS = 2
 Versions: TypeAlias = Mapping[str, int] | None
 
 
 class Supervision:
-    """One run: `run` starts its queries one after another, and watches them to their ends.
+    """One run: `run` starts its queries, several at once, and watches them to their ends.
 
     owns_process: what hangs when it is to stop now is left behind, as the process ends with it; `left_behind` says so.
     write_late: by which late rows are kept, where queries ask for that.
@@ -75,7 +79,7 @@ class Supervision:
         self.request = request
         self.reached = reached
         self.write_late = write_late
-        self.start: StartingQuery | None = None
+        self.starts: list[StartingQuery] = []
         self.board = board or Board()
         self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
@@ -89,30 +93,28 @@ class Supervision:
         self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
-        self.desk = OrderDesk(orders, self.watching, self.states, stopped=self.outcomes.given_up)
+        self.desk = OrderDesk(
+            orders, self.watching, self.states, stopped=self.outcomes.given_up, edited=LoadedFiles(project).note
+        )
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         """Run `queries`; `trigger` overrides what they declare."""
         try:
             self.states.add(topological_order(self.project, queries))
             while not self.states.all_ended:
-                if self.start is None:
-                    self._start_next(trigger)
+                self._start_more(trigger)
                 self._step()
-                if self.start is not None and self.request and self.start.attempt.give_up():
-                    self._give_up(self.start)
+                for start in [start for start in self.starts if self.request and start.attempt.give_up()]:
+                    self._give_up(start)
                 if self.owns_process and self.stopping.waits_no_more:
                     self._leave_behind()
-                if self.start is not None and self.start.begun.done():
-                    begun, self.start = self.start, None
-                    self._begun(begun)
+                for start in [start for start in self.starts if start.begun.done()]:
+                    self._begun(start)
             self.watching.hear(seconds=0.0)
         finally:
             # Only what cuts a run off leaves a start here: one that waits in its sink may hang there for ever.
-            if self.start is not None and self.start.attempt.give_up():
-                self._give_up(self.start)
-            if self.start is not None:
-                self._begun(self.start)
+            for start in list(self.starts):
+                (self._give_up if start.attempt.give_up() else self._begun)(start)
             for watched in self.watching:
                 watched.running.handle.stop()
                 self.outcomes.end(watched, "stopped", None)
@@ -125,19 +127,25 @@ class Supervision:
             self.notes.close()
         return self.outcomes.result(queries)
 
-    def _start_next(self, trigger: Trigger | None) -> None:
-        """Start the first that need not wait for others to end whose tables it reads to their ends."""
+    def _start_more(self, trigger: Trigger | None) -> None:
+        """Start all that wait for no other, as many at once as there are cores; those that wait in a sink do not count.
+
+        A query waits for the start of those whose tables it reads, and if it reads these to their ends, for theirs.
+        """
         if self.request:
             self.outcomes.end_held()
             return
+        awaited = {start.query.name for start in self.starts}
         ending = {each.query.name for each in self.watching if each.ends}
         for query in self.states.to_start:
             wanted = trigger or query.trigger
-            awaited = {writer.name for writer in self.project.writers_for(query)}
-            if not wanted.ends or awaited.isdisjoint(ending):
-                self._start(query, wanted)
+            writers = {writer.name for writer in self.project.writers_for(query)}
+            at_work = sum(not start.attempt.makes_ready for start in self.starts)
+            if at_work >= max(LEAST_STARTS, default_partitions()) or self.request:
                 return
-            ending.add(query.name)
+            if writers.isdisjoint(awaited) and not (wanted.ends and writers & ending):
+                self._start(query, wanted)
+            awaited.add(query.name)
 
     def _start(self, query: Query, trigger: Trigger) -> None:
         try:
@@ -161,20 +169,22 @@ class Supervision:
         )
         self.reporter.starting(query.name)
         self.states.start(query.name, run_id)
-        self.watching.starting = True
-        self.start = StartingQuery(
-            query=query,
-            trigger=trigger,
-            history_run=run_id,
-            lock=lock,
-            committed=last_committed(layout.checkpoint),
-            attempt=attempt,
-            begun=in_thread(
-                self.spark,
-                lambda: self._bring_up(query, None, trigger, attempt=attempt),
-                self.listener.wake,
-                name="headrace-start",
-            ),
+        self.watching.starting += 1
+        self.starts.append(
+            StartingQuery(
+                query=query,
+                trigger=trigger,
+                history_run=run_id,
+                lock=lock,
+                committed=last_committed(layout.checkpoint),
+                attempt=attempt,
+                begun=in_thread(
+                    self.spark,
+                    lambda: self._bring_up(query, None, trigger, attempt=attempt),
+                    self.listener.wake,
+                    name="headrace-start",
+                ),
+            )
         )
 
     def _kept_in(self, query: Query) -> QueryLayout:
@@ -185,8 +195,8 @@ class Supervision:
 
     def _give_up(self, start: StartingQuery) -> None:
         """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
-        self.start = None
-        self.watching.end_start(heard=False)
+        self.starts.remove(start)
+        self.watching.end_start()
         lock = start.lock
         if lock is not None:
             start.begun.add_done_callback(lambda _: lock.release())
@@ -195,12 +205,13 @@ class Supervision:
     def _begun(self, start: StartingQuery) -> None:
         """A start has come to its end."""
         query, run_id = start.query, start.history_run
+        self.starts.remove(start)
         running, finishing = start.begun.result()
         if start.lock is not None:
             start.lock.release()  # What was started holds it by itself.
         self._tell_said()
         if not isinstance(running, Running):
-            self.watching.end_start(heard=False)
+            self.watching.end_start()
             for finding in running.findings[1:]:
                 self.notes.tell(finding, query.name)
             self._failed(query, running, ends=start.trigger.ends)
@@ -222,7 +233,7 @@ class Supervision:
             self.notes.guarded(query, lambda: self.account.missed(watched, committed))
         if watched.quarantine is not None:
             self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
-        self.watching.end_start(heard=True)
+        self.watching.end_start()
 
     def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
         return QueryStart(
@@ -285,16 +296,21 @@ class Supervision:
             versions=versions,
             reached=self.reached,
             tell=lambda finding: self.said.put(partial(self.notes.tell, finding)),
-            preparing=lambda step: self.said.put(partial(self.reporter.preparing, step, query.name)),
+            preparing=lambda step: self.said.put(partial(self._prepare, step, query.name)),
             attempt=attempt or Attempt(),
         )
         begun, finishing = _brought_up(request, tables)
         return (replace(begun, query=query) if isinstance(begun, Running) else begun), finishing
 
+    def _prepare(self, step: str, query: str) -> None:
+        """Say which step of a start begins."""
+        self.reporter.preparing(step, query)
+        self.states.begin_step(query, step)
+
     def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
         self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
         self.desk.not_started(query.name, self.project.redacted_finding(error.findings[0]))
-        if self.project.target.operations.exit_on_failure and not self.request:
+        if self.project.target.operations.exit_on_failure or isinstance(error, Fenced):
             self.request.ask_for(now=False)
 
     def _step(self) -> None:
@@ -311,6 +327,7 @@ class Supervision:
             self.account.tell_news(watched)
             self.account.look_at_late(watched)
             self._count_retries(watched)
+            self.states.wait_for(watched.query.name, *watched.waits())
             if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
                 self._ended(watched)
                 continue
@@ -362,19 +379,22 @@ class Supervision:
             self._failed(watched.query, error, ends=watched.ends, ran_seconds=ran_seconds)
         else:
             self.outcomes.end(watched, "failed" if error else "stopped" if watched.asked else "finished", error)
+            if isinstance(error, Fenced):
+                # The newer driver runs the other queries too; an idle one would not notice.
+                self.request.ask_for(now=False)
 
     def _leave_behind(self) -> None:
         """Of a run that is to stop now, what hangs is broken off by the end of the process."""
-        self.left_behind = self.left_behind or bool(self.watching) or self.start is not None
+        self.left_behind = self.left_behind or bool(self.watching) or bool(self.starts)
         for watched in self.watching:
             watched.late = None  # The next start looks at what it has left.
             if self.outcomes.lost is None:
                 self.notes.tell(hangs(watched.query, "batch"))
             lost = self.outcomes.lost
             self.outcomes.end(watched, "failed" if lost else "stopped", QueryFailed(lost) if lost else None)
-        if self.start is not None:
-            self.notes.tell(hangs(self.start.query, "start"))
-            self._give_up(self.start)
+        for start in list(self.starts):
+            self.notes.tell(hangs(start.query, "start"))
+            self._give_up(start)
 
     def _put_off(self, watched: QueryRun, order: Order) -> None:
         """A query has stopped because it is to be paused, or to start again."""
@@ -422,8 +442,9 @@ def _brought_up(request: Request, tables: Tables | None) -> Begun:
     project, query, spark = request.project, request.query, request.spark
     try:
         if request.tell is not None:
-            for note in brought_along(project, query, spark) if tables is None else ():
-                request.tell(note)
+            with ONE_AT_A_TIME:
+                for note in brought_along(project, query, spark) if tables is None else ():
+                    request.tell(note)
         tables = tables or Tables(project, query, layout_of(project, query), spark)
         planned = tables.planned()
         finishing = planned is not None and planned != request.versions

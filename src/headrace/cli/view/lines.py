@@ -100,6 +100,8 @@ class Lines(RunView):
         self._say(state.query)
         if state.state == "paused":
             _line(f"{state.query} is paused" + (f" by {state.by}" if state.by else ""))
+        elif state.waits is not None:
+            _line(f"{state.query} is {state.state} {state.trouble}")
 
     def ended(self, outcome: Outcome) -> None:
         self._say(outcome.query)
@@ -123,7 +125,7 @@ def _line(text: str) -> None:
 
 
 class JsonLines(EventLines, RunView):
-    """Every line has `event`: started, state, batch, stopping, ended, note or result.
+    """Every line has `event`: preparing, started, state, working, batch, stopping, ended, note or result.
 
     A reader that goes away stops the run gently.
     """

@@ -99,6 +99,11 @@ class LiveTable(_OnTerminal):
         super().leave()
         self._live.stop()
 
+    def preparing(self, what: str, query: str | None) -> None:
+        super().preparing(what, query)
+        if query is not None:
+            self._row(query).step = what
+
     def working(self, query: str, work: BatchWork) -> None:
         self._row(query).work = work
 
@@ -107,7 +112,7 @@ class LiveTable(_OnTerminal):
 
     def changed(self, state: QueryState) -> None:
         row = self._row(state.query)
-        row.now, row.work = state, row.work if state.is_started else None
+        row.now, row.step, row.work = state, "", row.work if state.is_started else None
 
     def _row(self, query: str) -> Row:
         return self._rows.setdefault(query, Row(query=query))
@@ -143,6 +148,11 @@ class Bars(_OnTerminal):
     def leave(self) -> None:
         super().leave()
         self._progress.stop()
+
+    def preparing(self, what: str, query: str | None) -> None:
+        super().preparing(what, query)
+        if query is not None:
+            self._progress.update(self._task(query), figures=what)
 
     def started(self, start: QueryStart) -> None:
         super().started(start)

@@ -19,6 +19,9 @@ from headrace.cli.view.formatting import batch_rate, figures, number, sentence
 from headrace.cli.view.tables import STYLES
 from headrace.demo.flow import Tally
 
+# How often it is said how far a batch is.
+BETWEEN_SECONDS = 5.0
+
 
 class PlainShow:
     """Everything as lines on stdout."""
@@ -26,6 +29,7 @@ class PlainShow:
     def __init__(self) -> None:
         self._batches = 0
         self._said_at = 0.0
+        self._step = ""
 
     def __enter__(self) -> PlainShow:
         return self
@@ -41,6 +45,15 @@ class PlainShow:
         if tally.last is not None and tally.batches > self._batches and now - self._said_at >= 1:
             self._batches, self._said_at = tally.batches, now
             click.echo(f"  {sentence(tally.last)}; {number(tally.landed)} rows landed, {number(tally.rows)} taken")
+        elif self._is_new(tally, now):
+            click.echo(f"  {tally.step}")
+
+    def _is_new(self, tally: Tally, now: float) -> bool:
+        """Whether the step was not said yet; of a running batch not each task is."""
+        if tally.step in ("", self._step) or (tally.state == "running" and now - self._said_at < BETWEEN_SECONDS):
+            return False
+        self._step, self._said_at = tally.step, now
+        return True
 
     def types(self, command: Sequence[str]) -> None:
         click.echo(f"\n$ headrace {' '.join(command)}")
@@ -101,6 +114,8 @@ class JsonShow(PlainShow):
         if tally.last is not None and tally.batches > self._batches:
             self._batches = tally.batches
             say_json({"event": "batch", "landed": tally.landed, **tally.last.as_dict()})
+        elif self._is_new(tally, time.monotonic()):
+            say_json({"event": "step", "step": tally.step})
 
     def types(self, command: Sequence[str]) -> None:
         say_json({"event": "command", "arguments": list(command)})
@@ -126,5 +141,7 @@ def panel(tally: Tally) -> Panel:
     for pairs in zip(shown[::2], shown[1::2], strict=True):
         grid.add_row(*(cell for name, value in pairs for cell in (Text(name, style="dim"), Text(value, style="bold"))))
     style = STYLES["bad" if tally.state == "killed" else "good" if tally.state == "running" else "idle"]
-    head = Text.assemble("driver ", (tally.state, style), f", start {tally.starts}")
+    head = Text.assemble(
+        "driver ", (tally.state, style), f", start {tally.starts}" + (tally.step and f": {tally.step}")
+    )
     return Panel(Group(head, grid), title="action_counts", box=box.ROUNDED, width=78)

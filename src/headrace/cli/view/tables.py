@@ -109,12 +109,13 @@ def _padded(cell: str, column: str, size: int) -> str:
 class Row:
     """A query as the live table shows it.
 
-    now: its state, once it is known. last, busy: the last batch, and the last one that had rows. work: how far the
-    running batch is, where that is known.
+    now: its state, once it is known. step: of its start, which one it is in. last, busy: the last batch, and the last
+    one that had rows. work: how far the running batch is, where that is known.
     """
 
     query: str
     now: QueryState | None = None
+    step: str = ""
     rows: int = 0
     quarantined: int = 0
     last: BatchRecord | None = None
@@ -141,7 +142,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             *others,
             level=row.now.level if row.now else "idle",
             besides=(row.now.trouble if row.now else "")
-            or (f"running batch: {formatting.inside(row.work)}" if row.work else ""),
+            or (f"running batch: {formatting.inside(row.work)}" if row.work else row.step),
         )
     return table
 
@@ -192,6 +193,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             formatting.state_rows(status),
             formatting.loads(status),
             formatting.lags_left(status),
+            besides=status.now.step,
             level="bad" if status.in_trouble else status.now.level,
         )
     return table

@@ -185,7 +185,7 @@ class BatchWriter(Writer, Generic[Rows]):
                     if known is error:
                         raise
                     raise known from None
-                self._warn_of_retry(known, batch, pause)
+                self._warn_of_retry(known, batch, pause, is_sinks=not isinstance(error, RowsLost))
                 time.sleep(pause)
 
     def _take(self, frame: DataFrame, batch: int, work: _Work[Rows]) -> None:
@@ -229,11 +229,11 @@ class BatchWriter(Writer, Generic[Rows]):
             raise CheckpointError(other_batch(context, table, batch, kept, committed=False))
         return None
 
-    def _warn_of_retry(self, error: Exception, batch: int, pause: float) -> None:
-        cause = error.findings[0].what if isinstance(error, HeadraceError) else worker_fault(str(error))
-        what = f"{cause}; batch {batch} is tried again in {pause:.1f} s"
+    def _warn_of_retry(self, error: Exception, batch: int, pause: float, *, is_sinks: bool) -> None:
+        cause = error.findings[0] if isinstance(error, HeadraceError) else None
+        what = f"{cause.what if cause else worker_fault(str(error))}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
-        self.store.context.on_retry(batch)
+        self.store.context.on_retry(batch, cause if is_sinks else None)
         self.store.context.on_warning(Finding(code="HR411", what=what, fix=fix))
 
 

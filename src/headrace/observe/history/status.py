@@ -161,7 +161,8 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     own = bool(run["error"] or run["ended"] or not before or now.healthy)
     text_of_error, error_pid = (run["error"], run["pid"]) if own else before
     told, fenced = _error_of(text_of_error)
-    error = now.cause or told
+    failed = now.waits or now.cause
+    error = failed or told
     return QueryStatus(
         query=query,
         now=now,
@@ -185,7 +186,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         backlog=_as_of(last, last.backlog) if last else None,
         lags=_lags(last) if last else {},
         error=error,
-        error_pid=None if error is None else run["pid"] if now.cause else error_pid,
+        error_pid=None if error is None else run["pid"] if failed else error_pid,
         fenced=fenced,
         verdict=verdict_of(verdict[0]) if verdict else None,
         started=instant(run["started"]),
@@ -254,7 +255,7 @@ def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
 def _or_killed(state: QueryState, process: Row) -> QueryState:
     if state.has_ended or is_alive(process):
         return state
-    return replace(state, state="killed", since=instant(process["seen"]), next_attempt=None, healthy=False)
+    return replace(state, state="killed", since=instant(process["seen"]), next_attempt=None, healthy=False, waits=None)
 
 
 def _not_begun(kept: Row) -> dict[str, Any]:

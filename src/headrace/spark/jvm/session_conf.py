@@ -39,11 +39,47 @@ def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
+        _restore(spark, before)
+
+
+def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for key, old in before.items():
+        if old is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, old)
+
+
+# One thread at a time changes a setting of the session that others do not have in common with it.
+ONE_AT_A_TIME = threading.RLock()
+_sharing = threading.Condition()
+_inside: list[object] = []
+# What the settings were before the first came in. No context manager is kept here: that of a start which hangs would be
+# closed while Python ends.
+_before: dict[str, str | None] = {}
+
+
+@contextmanager
+def shared(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """As `applied`, for several threads at once; one that needs other settings waits until those inside have left."""
+    wanted = (str(java_session(spark).hashCode()), frozenset(settings.items()))
+    with _sharing:
+        _sharing.wait_for(lambda: all(inside == wanted for inside in _inside))
+        if not _inside:
+            _before.update({key: spark.conf.get(key, None) for key in settings})
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+        _inside.append(wanted)
+    try:
+        yield
+    finally:
+        with _sharing:
+            _inside.pop()
+            if not _inside:
+                before = dict(_before)
+                _before.clear()
+                _sharing.notify_all()
+                _restore(spark, before)
 
 
 def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:

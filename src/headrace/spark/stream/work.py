@@ -12,12 +12,14 @@ from headrace.spark.jvm.gateway import gateway_of, java_context, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 # How many executors an application may have that sets no bound, as Spark's ApplicationInfo has it.
 UNBOUNDED = 2**31 - 1
 # What Spark calls the driver among the executors (SparkContext.DRIVER_IDENTIFIER).
 DRIVER = "driver"
+_ASKING = "Getting offsets from "
 
 
 def batch_work(spark: SparkSession, run_id: str, *, seconds: float) -> BatchWork | None:
@@ -43,6 +45,19 @@ def batch_work(spark: SparkSession, run_id: str, *, seconds: float) -> BatchWork
         return None
     mark = (*sorted(running), tasks_done, rows, moved)
     return BatchWork(tasks_done=tasks_done, tasks=tasks, rows=rows, seconds=seconds, mark=mark)
+
+
+def asked_source(handle: StreamingQuery) -> str:
+    """The source, in Spark's words, that a query asks at this moment for what is new; empty: none.
+
+    Source: MicroBatchExecution.constructNextBatch, which sets this message while it waits for the source.
+    """
+    from py4j.protocol import Py4JError
+
+    message = ""
+    with suppress(Py4JError):
+        message = str(handle.status["message"])
+    return message.removeprefix(_ASKING) if message.startswith(_ASKING) else ""
 
 
 def _stages(spark: SparkSession, jobs: Iterable[int]) -> Iterator[tuple[int, Any]]:

@@ -5,7 +5,17 @@ import { compact, lag, ms } from "./format.js";
 const WIDTH = 216;
 const HEIGHT = 78;
 const NARROW = 640;
-const clipped = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
+// Shortens a text until it fits: how wide it is, only the browser knows.
+const fitted = (element, words, most) => {
+  if (element.dataset.words === words) return;
+  element.textContent = words;
+  if (!element.getComputedTextLength()) return;
+  element.dataset.words = words;
+  let kept = Math.min(words.length, Math.ceil((words.length * most) / element.getComputedTextLength()));
+  while (element.getComputedTextLength() > most && kept > 1) element.textContent = `${words.slice(0, --kept).trimEnd()}…`;
+};
+const LEFT = 18;
+const SIGN = 28;
 
 export const drawGraph = (graph) => {
   const svg = s("svg", { role: "group", "aria-label": "Graph of the project", tabindex: "0" });
@@ -57,15 +67,15 @@ export const drawGraph = (graph) => {
   const node = (each, at) => {
     const linked = each.kind === "query" || each.kind === "sink";
     const name = each.kind === "sink" ? (each.more || each.about) : each.name;
-    const figure = s("text", { class: "figure", x: 18, y: 64 }, clipped(each.kind === "sink" ? each.about : each.more, 30));
+    const figure = s("text", { class: "figure", x: LEFT, y: 64 });
     const sign = s("text", { class: "sign idle", x: WIDTH - 12, y: 24 });
     const shown = s(linked ? "a" : "g",
       { class: "node", transform: `translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`, href: linked ? `/queries/${encodeURIComponent(each.name)}` : null },
       s("title", {}, `${each.kind} ${name}${each.about ? `, ${each.about}` : ""}`),
       s("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 9 }),
       s("rect", { class: `stripe ${each.kind}`, x: 0.6, y: 10, width: 5, height: HEIGHT - 20, rx: 2 }),
-      s("text", { class: "kind", x: 18, y: 22 }, each.kind === "source" ? `source · ${each.about}` : each.kind),
-      s("text", { class: "name", x: 18, y: 43 }, clipped(name, 23)),
+      s("text", { class: "kind", x: LEFT, y: 22 }, each.kind === "source" ? `source · ${each.about}` : each.kind),
+      s("text", { class: "name", x: LEFT, y: 43 }, name),
       figure, sign);
     figures.set(each.id, figure);
     signs.set(each.id, sign);
@@ -123,21 +133,23 @@ export const drawGraph = (graph) => {
         if (seen.length) words = `${compact(rate)} rows/s${most ? ` · lag ${lag(most)}` : ""}`;
         on = rate > 0;
       }
+      if (each.kind === "sink" && queries[each.name]?.state === "waiting for sink") level = queries[each.name].level;
       if (each.kind === "query") {
         const found = queries[each.name];
         level = found.level;
         const rate = found.rates.input;
-        on = rate > 0;
+        on = rate > 0 && !found.in_trouble;
         words = found.state === "running" && rate !== null ? `${compact(rate)} rows/s · ${ms(found.batch_ms)}` : found.state;
       }
       if (on) flowing.add(each.id);
-      text(figure, clipped(words, 32));
+      fitted(figure, words, WIDTH - LEFT - SIGN);
       figure.setAttribute("class", `figure ${on ? "on" : ""}`);
       const sign = signs.get(each.id);
       text(sign, level ? SIGNS[level] : "");
       sign.setAttribute("class", `sign ${level ?? ""}`);
       boxes.get(each.id).setAttribute("class", `node ${level ?? ""}`);
     }
+    svg.querySelectorAll(".name, .kind").forEach((each) => fitted(each, each.dataset.words ?? each.textContent, WIDTH - LEFT - SIGN));
     // What passes through a view goes where the query behind it runs.
     const reaches = (id, seen = new Set()) => flowing.has(id) || (!seen.has(id) && seen.add(id) &&
       graph.edges.some((edge) => edge.from === id && edge.to.split(":")[0] !== "sink" && reaches(edge.to, seen)));

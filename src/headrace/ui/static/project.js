@@ -74,7 +74,7 @@ const sourceRows = (graph, queries) => graph.nodes.filter((each) => each.kind ==
 });
 
 // A start alone shows nothing that is good.
-const EVENT_LEVEL = { failed: "bad", killed: "bad", restarting: "bad", finding: "warning", recovered: "good", finished: "good" };
+const EVENT_LEVEL = { failed: "bad", killed: "bad", restarting: "bad", waiting: "bad", finding: "warning", answered: "good", recovered: "good", finished: "good" };
 const FOLDED_WITHIN = 15 * 60;
 // Events of one kind, query and code that follow each other closely become the newest of them, with their number.
 const folded = (events) => {
