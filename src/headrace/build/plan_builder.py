@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from headrace.build.project_code import send_code
 from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
@@ -22,7 +23,6 @@ from headrace.spark.messages.failures import known_failure
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.source_uses import apart
 from headrace.spark.stream import broadcasts
-from headrace.spark.stream.broadcasts import send_by_value
 from headrace.spark.stream.counting import QueryCounter as UncountedCounter
 from headrace.user_code import innermost, is_installed
 
@@ -48,13 +48,13 @@ def build(
     places is a source of its own in each. Raises CheckFailed when the user's function or SQL fails or returns no
     DataFrame.
     """
-    send_by_value(project.modules)
+    send_code(project, spark)
     return apart(spark, _Builder(project, spark, read, given).apply(transform, "result"))
 
 
 def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> Any:
     """The value of a broadcast; otherwise as `build`."""
-    send_by_value(project.modules)
+    send_code(project, spark)
     return _Builder(project, spark, read, given).value(table)
 
 

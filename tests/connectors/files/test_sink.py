@@ -192,7 +192,8 @@ def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
     spark: SparkSession, format_: Any, value: str
 ) -> None:
     with pytest.raises(Exception, match=r"headrace\.errors\.SinkError: headrace HR440: a value of column 'v' "):
-        file_form.refusing(format_, spark.sql(f"SELECT {value} AS v FROM range(1)"), ()).collect()
+        rows = spark.sql(f"SELECT {value} AS v FROM range(1)")
+        file_form.refusing(rows, file_form.refused_values(format_, rows, (), {})).collect()
 
 
 @pytest.mark.capability("SINK-FILE-01")

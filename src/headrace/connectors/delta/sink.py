@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import DeltaStore, TableSchema
+from headrace.connectors.delta.batches import DeltaStore, TableSchema, refused_in_delta
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
@@ -105,7 +105,14 @@ class DeltaSink(contract.Sink):
         self._require_ours(table.now(), context)
         epoch, last = among_writers(str(place), lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
-            location=table.location, name=str(place), key=self.key, context=context, epoch=epoch, last=last, added=added
+            location=table.location,
+            name=str(place),
+            key=self.key,
+            context=context,
+            epoch=epoch,
+            last=last,
+            added=added,
+            partitions=table.now().partitions,
         )
         return BatchWriter(store=store)
 
@@ -119,6 +126,10 @@ class DeltaSink(contract.Sink):
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from self._table_schema(frame).incompatibilities(context)
+
+    def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
+        table = self._place.find(frame.sparkSession)
+        return refused_in_delta(frame, self.partition_by if table is None else table.now().partitions)
 
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:

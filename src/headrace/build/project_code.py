@@ -1,0 +1,90 @@
+"""A project's own code on Spark's workers: what its modules define, and the modules that its functions import there."""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import hashlib
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.model import Project
+from headrace.spark.stream.broadcasts import send_by_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The variable by which Spark starts other workers for other code: a worker keeps the modules that it has imported.
+_VARIABLE = "HEADRACE_PROJECT_CODE"
+
+
+def send_code(project: Project, spark: SparkSession) -> None:
+    """Let Spark's workers have what the project's modules define, and the modules that functions import when called."""
+    send_by_value(project.modules)
+    files = _imported_files(project)
+    if not files:
+        return
+    contents = {str(file.relative_to(project.root)): file.read_bytes() for file in files}
+    digest = hashlib.sha256(repr(sorted(contents.items())).encode()).hexdigest()[:16]
+    context, before = spark.sparkContext, list(sys.path)
+    newest = context.environment.get(_VARIABLE, "")
+    if newest.partition("-")[0] == digest:
+        return
+    home = Path(tempfile.mkdtemp(prefix="headrace-project-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    # Of several archives workers look into the newest one first, so one that comes again needs another name.
+    name = f"{digest}-{home.name.rpartition('-')[2]}"
+    with zipfile.ZipFile(home / f"{name}.zip", "w") as archive:
+        for place, content in contents.items():
+            archive.writestr(place, content)
+    context.addPyFile(str(home / f"{name}.zip"))
+    # It puts the archive on the driver's path too, where another project would find these modules.
+    sys.path[:] = before
+    context.environment[_VARIABLE] = name
+
+
+def _imported_files(project: Project) -> list[Path]:
+    """The files of modules below the root that functions import when they are called, and of those that these import.
+
+    The modules of the project themselves are sent by value.
+    """
+    root, files = project.root, [Path(module.__file__) for module in project.modules if module.__file__]
+    waiting = [name for file in files for name in _imports(root, file, in_functions=True)]
+    taken: set[Path] = set()
+    while waiting:
+        top = root / waiting.pop()
+        several = top.rglob("*.py") if top.is_dir() else [top.with_name(f"{top.name}.py")]
+        for file in several:
+            if file not in taken and file.is_file():
+                taken.add(file)
+                waiting.extend(_imports(root, file, in_functions=False))
+    return sorted(taken)
+
+
+def _imports(root: Path, file: Path, *, in_functions: bool) -> frozenset[str]:
+    try:
+        return frozenset(_imported_names(file.read_bytes(), file.relative_to(root).parts[0], in_functions))
+    except (OSError, SyntaxError, ValueError):  # The load, or the import, reports it.
+        return frozenset()
+
+
+@lru_cache(maxsize=256)
+def _imported_names(text: bytes, package: str, in_functions: bool) -> tuple[str, ...]:
+    """The first parts of the modules that a file imports, or those of its functions alone."""
+    return tuple(_names(ast.parse(text), package, in_functions))
+
+
+def _names(tree: ast.AST, package: str, in_functions: bool) -> Iterator[str]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    roots = [node for node in ast.walk(tree) if isinstance(node, functions)] if in_functions else [tree]
+    for node in (part for root in roots for part in ast.walk(root)):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield package if node.level else str(node.module).partition(".")[0]
