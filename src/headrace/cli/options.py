@@ -79,7 +79,7 @@ def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int
         root = _root(given["directory"])
         if root is not None and not _is_here(root):
             # What was given on the command line starts from the shell's directory.
-            given = {name: _from_here(value) for name, value in given.items()}
+            given = {name: from_here(value) for name, value in given.items()}
             click.get_current_context().with_resource(_working_in(root))
         return command(options=kind(**{name: given.pop(name) for name in names if name in given}), **given)
 
@@ -90,7 +90,7 @@ class PathOrUrl(str):
     """A path, or the URL of a store, that was given on the command line."""
 
 
-def _from_here(value: Any) -> Any:
+def from_here(value: Any) -> Any:
     """A path that starts from the working directory, wherever that is later; another value as it is."""
     if isinstance(value, PathOrUrl) and scheme_of(value) is None and not value.startswith("file:"):
         return os.path.abspath(os.path.expanduser(value))

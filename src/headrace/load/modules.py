@@ -151,7 +151,7 @@ def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> It
     add_root(str(root))
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, cast(Any, runner))
-    # As in FreshLoader, for the modules that the project's files import: no compiled form is left that could be out of date.
+    # As in FreshLoader, for the modules that the project's files import: no compiled form is left to be out of date.
     writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

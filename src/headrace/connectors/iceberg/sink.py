@@ -22,7 +22,17 @@ from headrace.connectors.iceberg.generations import (
 from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
 from headrace.connectors.not_asked import findings_of, missing_columns
-from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
+from headrace.contract import (
+    Identity,
+    OptionError,
+    OutputMode,
+    RefusedValue,
+    Sink,
+    SinkContext,
+    SinkFacts,
+    SinkLocation,
+    Snapshot,
+)
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
@@ -91,6 +101,9 @@ class IcebergSink(Sink):
             yield Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
         named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
         yield from missing_columns("partition_by", named, frame.columns, context.query)
+
+    def refused_values(self, frame: DataFrame) -> Iterator[RefusedValue]:
+        return iceberg_columns.refused_values(frame, iceberg_columns.parts_of(self._place.open()))
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
