@@ -241,10 +241,10 @@ def refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedVa
     """The values of `frame` that pyiceberg puts into no partition, where `parts` are how the table is partitioned."""
     from pyspark.sql import functions as F
 
-    for field in frame.schema:
-        if field.name in parts and field.dataType.typeName() in ("float", "double"):
+    for column in frame.schema:
+        if column.name in parts and column.dataType.typeName() in ("float", "double"):
             why, fix = "is NaN, which no partition takes", "filter such rows out in the query's last select"
-            yield RefusedValue(field.name, F.isnan(f"`{field.name}`"), why, f"{fix}, or partition by another column")
+            yield RefusedValue(column.name, F.isnan(f"`{column.name}`"), why, f"{fix}, or partition by another column")
 
 
 def unsupported(schema: StructType) -> Iterator[str]:
