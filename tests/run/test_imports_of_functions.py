@@ -104,3 +104,28 @@ def test_a_change_of_a_module_that_a_function_imports_when_it_is_called_is_plann
     assert "BASE" in str(changed.differences)
     land(root, 1, [{"name": "a", "amount": 2}])
     assert result(root, spark) == [(1011, 2), (1032, 2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ('spark.read.schema("a INT").csv("ref.csv")', "HR215"),
+        ('spark.createDataFrame([(len(open("ref.csv").read()),)], "a INT")', "HR210"),
+    ],
+    ids=["spark", "python"],
+)
+def test_a_relative_path_that_leads_nowhere_is_told_with_both_directories(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, code: str
+) -> None:
+    table = f"@hr.table\ndef ref(spark):\n    return {body}\n\n\n"
+    query = "@hr.query(sink=hr.sink.console())\ndef q(events, ref):\n    return events.crossJoin(ref)\n"
+    root = write_project(tmp_path / "p", table + query)
+    (root / "ref.csv").write_text("1\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    [finding] = hr.check(hr.load(root), spark=spark).errors
+    assert finding.code == code
+    assert f"'{tmp_path / 'elsewhere'}'" in finding.fix
+    assert f"'{root}'" in finding.fix
+    monkeypatch.chdir(root)
+    assert hr.check(hr.load(root), spark=spark).errors == ()

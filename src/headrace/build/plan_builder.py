@@ -20,7 +20,7 @@ from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
 from headrace.spark.messages.failures import known_failure
-from headrace.spark.messages.refusals import finding_of
+from headrace.spark.messages.refusals import condition_of, finding_of
 from headrace.spark.plans.source_uses import apart
 from headrace.spark.stream import broadcasts
 from headrace.spark.stream.counting import QueryCounter as UncountedCounter
@@ -146,7 +146,12 @@ class _Builder:
                 sql = transform.sql
             else:
                 subject = f"the function {transform.function.__name__}"
-            raise CheckFailed(finding_of(error, where=where, subject=subject, sql=sql)) from error
+            finding = finding_of(error, where=where, subject=subject, sql=sql)
+            here, root = Path.cwd(), self.project.root
+            if here != root and (isinstance(error, FileNotFoundError) or condition_of(error) == "PATH_NOT_FOUND"):
+                starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
+                finding = finding.but(fix=f"{finding.fix}; {starts}")
+            raise CheckFailed(finding) from error
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:

@@ -9,8 +9,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,24 +65,18 @@ def _imported_files(project: Project) -> list[Path]:
     return sorted(taken)
 
 
-def _imports(root: Path, file: Path, *, in_functions: bool) -> frozenset[str]:
-    try:
-        return frozenset(_imported_names(file.read_bytes(), file.relative_to(root).parts[0], in_functions))
-    except (OSError, SyntaxError, ValueError):  # The load, or the import, reports it.
-        return frozenset()
-
-
-@lru_cache(maxsize=256)
-def _imported_names(text: bytes, package: str, in_functions: bool) -> tuple[str, ...]:
+def _imports(root: Path, file: Path, *, in_functions: bool) -> set[str]:
     """The first parts of the modules that a file imports, or those of its functions alone."""
-    return tuple(_names(ast.parse(text), package, in_functions))
-
-
-def _names(tree: ast.AST, package: str, in_functions: bool) -> Iterator[str]:
+    try:
+        tree, package = ast.parse(file.read_bytes()), file.relative_to(root).parts[0]
+    except (OSError, SyntaxError, ValueError):  # The load, or the import, reports it.
+        return set()
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    roots = [node for node in ast.walk(tree) if isinstance(node, functions)] if in_functions else [tree]
-    for node in (part for root in roots for part in ast.walk(root)):
+    parts = [node for node in ast.walk(tree) if isinstance(node, functions)] if in_functions else [tree]
+    names = set[str]()
+    for node in (node for part in parts for node in ast.walk(part)):
         if isinstance(node, ast.Import):
-            yield from (each.name.partition(".")[0] for each in node.names)
+            names.update(each.name.partition(".")[0] for each in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield package if node.level else str(node.module).partition(".")[0]
+            names.add(package if node.level else str(node.module).partition(".")[0])
+    return names

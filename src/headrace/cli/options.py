@@ -76,8 +76,9 @@ def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int
 
     @wraps(command)
     def with_object(**given: Any) -> int:
-        root = _root(given["directory"])
-        if root is not None and not _is_here(root):
+        place = Path(os.path.expanduser(given["directory"]))
+        root = place if place.is_dir() else place.parent
+        if place.exists() and root.resolve() != Path().resolve():
             # What was given on the command line starts from the shell's directory.
             given = {name: from_here(value) for name, value in given.items()}
             click.get_current_context().with_resource(_working_in(root))
@@ -97,37 +98,22 @@ def from_here(value: Any) -> Any:
     return Path(os.path.expanduser(value)).absolute() if isinstance(value, Path) else value
 
 
-def _root(project: Path) -> Path | None:
-    """The directory of the project that was named; None where there is none, which the load reports."""
-    place = Path(os.path.expanduser(project))
-    return place if place.is_dir() else place.parent if place.is_file() else None
-
-
-def _is_here(root: Path) -> bool:
-    with suppress(OSError):  # The shell's own directory may be gone.
-        return root.samefile(".")
-    return False
-
-
 @contextmanager
 def _working_in(root: Path) -> Iterator[None]:
     """Let relative paths in functions of a project start from its directory, as those of its sources and sinks do.
 
     What Python is to import from the shell's directory, here and in Spark's workers, is still found.
     """
-    shell = None
-    with suppress(OSError):
-        shell = os.getcwd()
-        sys.path[:] = map(os.path.abspath, sys.path)
-        if given := os.environ.get("PYTHONPATH"):
-            os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, given.split(os.pathsep)))
-    with suppress(OSError):  # A directory that may not be entered is reported by the load.
+    shell = os.getcwd()
+    sys.path[:] = map(os.path.abspath, sys.path)
+    if given := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, given.split(os.pathsep)))
+    with suppress(PermissionError):  # The load reports it.
         os.chdir(root)
     try:
         yield
     finally:
-        if shell is not None:
-            os.chdir(shell)
+        os.chdir(shell)
 
 
 def reads_project(command: Callable[..., int]) -> Callable[..., int]:

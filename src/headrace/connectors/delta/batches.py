@@ -50,7 +50,6 @@ class DeltaStore(BatchStore["DataFrame"]):
     last: KeptLine | None = None
     # The columns that the table still lacks, as SQL declares them.
     added: Sequence[str] = ()
-    partitions: Sequence[str] = ()
     _table: DeltaTable | None = field(default=None, init=False, repr=False)
     # What the table had of the query when it was last looked at, and what the ledger says by it.
     _progress: Progress = field(default=ledger.NOT_BEGUN, init=False)
@@ -82,7 +81,7 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         self._enter_checkpoint()
-        frame = refusing(frame, refused_in_delta(frame, self.partitions))
+        frame = refusing(frame, refused_in_delta(frame, self._known_table.now().partitions))
         if self.context.mode == "update":
             # Looked through for shared keys, then merged: MERGE would add both of two rows with the same new key.
             self._persisted = frame.persist()

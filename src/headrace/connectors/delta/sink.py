@@ -105,14 +105,7 @@ class DeltaSink(contract.Sink):
         self._require_ours(table.now(), context)
         epoch, last = among_writers(str(place), lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
-            location=table.location,
-            name=str(place),
-            key=self.key,
-            context=context,
-            epoch=epoch,
-            last=last,
-            added=added,
-            partitions=table.now().partitions,
+            location=table.location, name=str(place), key=self.key, context=context, epoch=epoch, last=last, added=added
         )
         return BatchWriter(store=store)
 

@@ -22,23 +22,15 @@ from headrace.connectors.iceberg.generations import (
 from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
 from headrace.connectors.not_asked import findings_of, missing_columns
-from headrace.contract import (
-    Identity,
-    OptionError,
-    OutputMode,
-    RefusedValue,
-    Sink,
-    SinkContext,
-    SinkFacts,
-    SinkLocation,
-    Snapshot,
-)
+from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from headrace.contract import RefusedValue
 
 
 @dataclass(frozen=True, kw_only=True)
