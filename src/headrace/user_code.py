@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import PurePath
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 # The query, and the batch if it is called for one.
@@ -80,11 +80,10 @@ def add_root(root: str) -> None:
         sys.meta_path.insert(0, _FINDER)
 
 
-def forget_imports() -> None:
-    """Let what functions have imported be imported again: another project has modules of its own, or files changed."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in _FINDER.imported]:
-        del sys.modules[name]
-    _FINDER.imported.clear()
+def forget_imports(modules: dict[str, ModuleType]) -> None:
+    """Take what functions have imported out of `modules`, by name: another project has its own, or files changed."""
+    for name in [name for name in modules if name.partition(".")[0] in _FINDER.imported]:
+        del modules[name]
 
 
 @contextmanager

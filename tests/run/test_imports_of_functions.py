@@ -129,3 +129,18 @@ def test_a_relative_path_that_leads_nowhere_is_told_with_both_directories(
     assert f"'{root}'" in finding.fix
     monkeypatch.chdir(root)
     assert hr.check(hr.load(root), spark=spark).errors == ()
+
+
+def test_a_module_that_a_function_has_imported_belongs_to_the_project_of_the_next_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = "def value():\n    import late_helper\n\n    return late_helper.VALUE\n"
+    root = write_project(tmp_path / "p", body)
+    (root / "late_helper.py").write_text("VALUE = 1\n")
+    module, *_ = (module for module in hr.load(root).modules if hasattr(module, "value"))
+    assert module.value() == 1
+    (root / "late_helper.py").write_text("VALUE = 2\n")
+    (root / "pipeline.py").write_text("import late_helper\n" + (root / "pipeline.py").read_text())
+    modules = hr.load(root).modules
+    assert {module.VALUE for module in modules if hasattr(module, "VALUE")} == {2}

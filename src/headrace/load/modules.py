@@ -147,7 +147,8 @@ def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> It
             del sys.modules[name]
             before.pop(name, None)
     _borrowed.clear()
-    forget_imports()
+    for modules in (sys.modules, before):
+        forget_imports(modules)
     add_root(str(root))
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, cast(Any, runner))
