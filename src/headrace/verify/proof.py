@@ -244,7 +244,8 @@ def _proved(
         with blamed_on_the_sink(query, snapshot):
             verdict = verdict_by_ranges(query, verdict, snapshot, parts, answered, only)
     if verdict.state == "mismatch" and not expected.by_function:
-        verdict = replace(verdict, findings=tuple(_advised(query, expected.frame, verdict.findings)))
+        with suppress(Exception):  # As below.
+            verdict = replace(verdict, findings=tuple(_advised(query, expected.frame, verdict.findings)))
     if verdict.state == "mismatch" and verdict.differences:
         with suppress(Exception):  # The verdict is there, whether its rows are explained or not.
             named = replace(prefix, named=True, traced=True)

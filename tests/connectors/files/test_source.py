@@ -19,6 +19,7 @@ from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verify import verify
 from tests.run.projects import rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
+from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,6 +163,30 @@ def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twic
     assert batch(source) == ["first", "old", "today"]
     assert batch(source) == []
     assert list(source.left_out(prefix_of(checkpoint))) == []
+
+
+@pytest.mark.parametrize("path", ["none", "none/*.json", "none/a{b,c}/*", "file/*", "file://HOME/none/*"])
+def test_a_path_or_a_pattern_whose_beginning_is_no_directory_is_refused_by_its_name(
+    spark: SparkSession, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "file").touch()
+    named = path.replace("HOME", str(tmp_path)) if "HOME" in path else str(tmp_path / path)
+    with pytest.raises(SourceError) as refused:
+        Files(path=named, format="text").stream(spark, NAME)
+    [finding] = refused.value.findings
+    home = tmp_path / ("file" if path == "file/*" else "none")
+    assert (finding.code, f"'{home}'" in finding.what) == ("HR332", True)
+
+
+def test_a_path_in_a_store_whose_beginning_is_not_there_is_refused_and_the_root_of_one_is_not_asked_for(
+    spark: SparkSession,
+) -> None:
+    with memory_store("beginning") as (_, root):
+        with pytest.raises(SourceError, match=f"HR332: '{root}/none', where files should land, does not exist"):
+            Files(path=f"{root}/none/*.json", format="text").stream(spark, NAME)
+        (root / "none" / "a.json").write_text("")
+        for pattern in ("none/*.json", "*.json"):
+            Files(path=f"{root}/{pattern}", format="text")._require_directory()
 
 
 @pytest.mark.parametrize("way_out", ["brought back", "rewound"])

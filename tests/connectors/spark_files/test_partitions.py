@@ -80,8 +80,18 @@ def test_every_text_comes_back_from_the_log_of_delta(spark: SparkSession, tmp_pa
     assert hr.verify(hr.load(root), "kept", spark=spark).state == "equal"
 
 
-@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__", "a\0"])
-@pytest.mark.parametrize("which", EACH)
+NULLS = {
+    "files": ["", "__HIVE_DEFAULT_PARTITION__", "a\0"],
+    "table": [""],
+    "delta": ["__HIVE_DEFAULT_PARTITION__"],
+    "delta-update": [""],
+}
+
+
+@pytest.mark.parametrize(
+    ("which", "text"),
+    [pytest.param(each.values[0], text, marks=each.marks) for each in EACH for text in NULLS[str(each.values[0])]],
+)
 def test_a_text_that_would_come_back_as_null_ends_the_batch_until_the_query_gives_another(
     spark: SparkSession, tmp_path: Path, which: str, text: str
 ) -> None:
