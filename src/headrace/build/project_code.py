@@ -9,7 +9,9 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from headrace.model import Project
@@ -25,12 +27,11 @@ _VARIABLE = "HEADRACE_PROJECT_CODE"
 def send_code(project: Project, spark: SparkSession) -> None:
     """Let Spark's workers have what the project's modules define, and the modules that functions import when called."""
     send_by_value(project.modules)
-    files = _imported_files(project)
-    if not files:
+    contents = _imported_files(project.root, project.modules)
+    if not contents:
         return
-    contents = {str(file.relative_to(project.root)): file.read_bytes() for file in files}
     digest = hashlib.sha256(repr(sorted(contents.items())).encode()).hexdigest()[:16]
-    context, before = spark.sparkContext, list(sys.path)
+    context = spark.sparkContext
     newest = context.environment.get(_VARIABLE, "")
     if newest.partition("-")[0] == digest:
         return
@@ -43,16 +44,17 @@ def send_code(project: Project, spark: SparkSession) -> None:
             archive.writestr(place, content)
     context.addPyFile(str(home / f"{name}.zip"))
     # It puts the archive on the driver's path too, where another project would find these modules.
-    sys.path[:] = before
+    sys.path[:] = [place for place in sys.path if not place.endswith(f"{name}.zip")]
     context.environment[_VARIABLE] = name
 
 
-def _imported_files(project: Project) -> list[Path]:
+@lru_cache(maxsize=8)
+def _imported_files(root: Path, modules: tuple[ModuleType, ...]) -> dict[str, bytes]:
     """The files of modules below the root that functions import when they are called, and of those that these import.
 
-    The modules of the project themselves are sent by value.
+    `modules` themselves are sent by value. What is edited later counts from the next load of the project on, as there.
     """
-    root, files = project.root, [Path(module.__file__) for module in project.modules if module.__file__]
+    files = [Path(module.__file__) for module in modules if module.__file__]
     waiting = [name for file in files for name in _imports(root, file, in_functions=True)]
     taken: set[Path] = set()
     while waiting:
@@ -62,7 +64,7 @@ def _imported_files(project: Project) -> list[Path]:
             if file not in taken and file.is_file():
                 taken.add(file)
                 waiting.extend(_imports(root, file, in_functions=False))
-    return sorted(taken)
+    return {str(file.relative_to(root)): file.read_bytes() for file in taken}
 
 
 def _imports(root: Path, file: Path, *, in_functions: bool) -> set[str]:
