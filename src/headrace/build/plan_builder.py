@@ -19,6 +19,7 @@ from headrace.build.project_code import send_code
 from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
+from headrace.spark.jvm.gateway import working_directory
 from headrace.spark.messages.failures import known_failure
 from headrace.spark.messages.refusals import condition_of, finding_of
 from headrace.spark.plans.source_uses import apart
@@ -147,11 +148,18 @@ class _Builder:
             else:
                 subject = f"the function {transform.function.__name__}"
             finding = finding_of(error, where=where, subject=subject, sql=sql)
-            here, root = Path.cwd(), self.project.root
-            if here != root and (isinstance(error, FileNotFoundError) or condition_of(error) == "PATH_NOT_FOUND"):
-                starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
-                finding = finding.but(fix=f"{finding.fix}; {starts}")
+            if isinstance(error, FileNotFoundError):
+                finding = self.with_directories(finding, Path.cwd())
+            elif condition_of(error) == "PATH_NOT_FOUND":
+                finding = self.with_directories(finding, working_directory(self.spark))
             raise CheckFailed(finding) from error
+
+    def with_directories(self, finding: Finding, here: Path) -> Finding:
+        """The finding about a path of a function, where that may have been meant to start from the project's root."""
+        if here == (root := self.project.root):
+            return finding
+        starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
+        return finding.but(fix=f"{finding.fix}; {starts}")
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:
