@@ -87,8 +87,8 @@ def forget_imports(modules: dict[str, ModuleType]) -> None:
 
 
 @contextmanager
-def importing_for(file: str) -> Iterator[None]:
-    """What is imported inside the block is what functions of `file` would import."""
+def import_as(file: str) -> Iterator[None]:
+    """Import inside the block what functions of `file` would import."""
     before = _IMPORTING.set(file)
     try:
         yield

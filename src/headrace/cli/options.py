@@ -81,7 +81,7 @@ def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int
         if place.exists() and root.resolve() != Path().resolve():
             # What was given on the command line starts from the shell's directory.
             given = {name: from_here(value) for name, value in given.items()}
-            click.get_current_context().with_resource(_working_in(root))
+            click.get_current_context().with_resource(_in_directory(root))
         return command(options=kind(**{name: given.pop(name) for name in names if name in given}), **given)
 
     return with_object
@@ -99,7 +99,7 @@ def from_here(value: Any) -> Any:
 
 
 @contextmanager
-def _working_in(root: Path) -> Iterator[None]:
+def _in_directory(root: Path) -> Iterator[None]:
     """Let relative paths in functions of a project start from its directory, as those of its sources and sinks do.
 
     What Python is to import from the shell's directory, here and in Spark's workers, is still found.

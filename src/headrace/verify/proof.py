@@ -245,7 +245,7 @@ def _proved(
             verdict = verdict_by_ranges(query, verdict, snapshot, parts, answered, only)
     if verdict.state == "mismatch" and not expected.by_function:
         with suppress(Exception):  # As below.
-            verdict = replace(verdict, findings=tuple(_advised(query, expected.frame, verdict.findings)))
+            verdict = replace(verdict, findings=tuple(_advise(query, expected.frame, verdict.findings)))
     if verdict.state == "mismatch" and verdict.differences:
         with suppress(Exception):  # The verdict is there, whether its rows are explained or not.
             named = replace(prefix, named=True, traced=True)
@@ -431,7 +431,7 @@ def wrong(query: Query, what: str) -> Finding:
     return Finding(code="HR712", what=what, fix=fix, where=query.where)
 
 
-def _advised(query: Query, frame: DataFrame, findings: Iterable[Finding]) -> Iterator[Finding]:
+def _advise(query: Query, frame: DataFrame, findings: Iterable[Finding]) -> Iterator[Finding]:
     """The findings; where no batch can write a row of the answer, with what to do first: a reset would end there."""
     from pyspark.sql import functions as F
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
-from headrace.user_code import importing_for
+from headrace.user_code import import_as
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -275,7 +275,7 @@ class Scope:
         if name in sys.modules:
             return sys.modules[name]
         try:
-            with importing_for(str(self.globals.get("__file__", ""))):
+            with import_as(str(self.globals.get("__file__", ""))):
                 spec = importlib.util.find_spec(name)
                 if spec is None:
                     return Unknown(f"the module {name} cannot be found")
