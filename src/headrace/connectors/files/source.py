@@ -17,7 +17,7 @@ from headrace.connectors.files import options as file_options
 from headrace.connectors.files.options import CORRUPT_RECORD, FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.errors import SourceError
+from headrace.errors import PlatformError, SourceError
 from headrace.storage.location import is_known, is_remote, place
 
 if TYPE_CHECKING:
@@ -270,8 +270,12 @@ class Files(FilesOptions, contract.Source):
         if self._beginning is None or not is_known(self.path):
             return
         home = place(file_paths.local(self._beginning))
-        # The root of a store is always there.
-        if not (is_remote(home) and len(home.parts) == 2) and not home.is_dir():
+        try:
+            # The root of a store is always there.
+            is_there = (is_remote(home) and len(home.parts) == 2) or home.is_dir()
+        except PlatformError:  # Spark may reach a store by ways that Headrace does not have.
+            return
+        if not is_there:
             what = "is not a directory" if home.exists() else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
             raise SourceError(code="HR332", what=f"'{home}', where files should land, {what}", fix=fix)
