@@ -13,8 +13,9 @@ import headrace as hr
 from headrace.connectors.files.options import DEFAULT_MAX_BYTES
 from headrace.connectors.files.source import Files
 from headrace.contract import bad_rows_metric
-from headrace.errors import Finding, SourceError
+from headrace.errors import Finding, PlatformError, SourceError
 from headrace.queries.layout import QueryLayout
+from headrace.storage.store import StoreEntry
 from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verify import verify
 from tests.run.projects import rows, write_project
@@ -179,14 +180,21 @@ def test_a_path_or_a_pattern_whose_beginning_is_no_directory_is_refused_by_its_n
 
 
 def test_a_path_in_a_store_whose_beginning_is_not_there_is_refused_and_the_root_of_one_is_not_asked_for(
-    spark: SparkSession,
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with memory_store("beginning") as (_, root):
+    with memory_store("beginning") as (store, root):
         with pytest.raises(SourceError, match=f"HR332: '{root}/none', where files should land, does not exist"):
             Files(path=f"{root}/none/*.json", format="text").stream(spark, NAME)
         (root / "none" / "a.json").write_text("")
         for pattern in ("none/*.json", "*.json"):
             Files(path=f"{root}/{pattern}", format="text")._require_directory()
+
+        def answer_nothing(path: str) -> StoreEntry:
+            raise PlatformError(code="HR831", what="the store does not answer")
+
+        # Spark may reach it all the same.
+        monkeypatch.setattr(store, "entry", answer_nothing)
+        Files(path=f"{root}/other/*.json", format="text")._require_directory()
 
 
 @pytest.mark.parametrize("way_out", ["brought back", "rewound"])
