@@ -14,6 +14,7 @@ import pytest
 from headrace.api import load
 from headrace.cli import main
 from headrace.cli.entry import COMMANDS
+from headrace.cli.options import PathOrUrl, from_here
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
@@ -223,3 +224,32 @@ def test_python_m_headrace_is_the_command() -> None:
 def test_the_jars_that_connectors_need_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jars", "list", "--json"]) == 0
     assert {"kafka", "avro", "delta"} <= set(json.loads(capsys.readouterr().out))
+
+
+def test_a_command_works_in_the_projects_directory_and_writes_where_the_shell_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, shell = tmp_path / "projects" / "p", tmp_path / "shell"
+    (shell / "library").mkdir(parents=True)
+    (shell / "library" / "shared_by_shell.py").write_text("")
+    write_project(root)
+    (root / "pipeline.py").write_text(
+        "from pathlib import Path\n\nimport headrace\nimport shared_by_shell\n\nPath('here').touch()\n"
+    )
+    monkeypatch.chdir(shell)
+    monkeypatch.syspath_prepend("library")
+    monkeypatch.setenv("PYTHONPATH", "library")
+    for place, where in ((root, "a"), (Path("../projects/p"), "b"), (Path("../projects/p/headrace.yml"), "c")):
+        assert main(["service", "-C", str(place), "--monitoring", where]) == 0
+        assert (root / "here").exists()
+        (root / "here").unlink()
+        assert os.getcwd() == str(shell)
+    assert sorted(file.name for file in shell.iterdir()) == ["a", "b", "c", "library"]
+    assert os.environ["PYTHONPATH"] == str(shell / "library")
+
+
+def test_a_checkpoint_of_the_command_line_starts_from_the_shells_directory() -> None:
+    here = os.path.abspath("old")
+    given = {"old": here, "/old": "/old", "s3a://b/old": "s3a://b/old", "file:///old": "file:///old"}
+    assert {text: from_here(PathOrUrl(text)) for text in given} == given
+    assert (from_here(Path("old")), from_here("old"), from_here(3)) == (Path(here), "old", 3)

@@ -35,6 +35,11 @@ def test_the_first_target_is_taken_where_none_is_named_dev(loaded):
     )
 
 
+@pytest.mark.parametrize("text", ["file:///x/y", "file:/x/y", "FILE:///x/y", "/x/y"])
+def test_a_storage_that_is_named_as_a_url_of_a_file_is_that_directory(loaded, text: str) -> None:
+    assert loaded(BASE.replace("storage: base", f"storage: '{text}'"), environ={"LETTER": "x"}).storage == Path("/x/y")
+
+
 def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):
     environ = {"PROD_OUT": "p", "LETTER": "x", "HEADRACE_TARGET": "prod"}
     assert loaded(BASE, environ=environ).target.master == "spark://one:7077"

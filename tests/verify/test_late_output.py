@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from sqlite3 import OperationalError
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +18,11 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.queries.late_rows import newest_late_batch
 from headrace.queries.layout import QueryLayout
 from headrace.run.late_output import LateOutput
+from headrace.run.stop import StopRequest
 from headrace.verify import late_rows
 from tests.run.projects import rows
 from tests.verify.late_project import BATCHES, land
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +82,14 @@ def held(root: Path) -> list[tuple[str, int]]:
     return rows(root / "out.db", "SELECT substr(time, 12, 5), late_batch FROM late_rows ORDER BY late_batch, time")
 
 
+def held_so_far(root: Path) -> list[tuple[str, int]]:
+    """The same while the query that makes the table may not have started."""
+    try:
+        return held(root)
+    except OperationalError:
+        return []
+
+
 @pytest.mark.capability("OP-WM-04")
 def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, tmp_path: Path) -> None:
     root = write(tmp_path / "p")
@@ -95,6 +107,25 @@ def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, tmp_path: Pat
     with pytest.raises(CheckFailed) as refused:
         hr.start_query(project := hr.load(root), project.query("counted"), spark)
     assert [each.code for each in refused.value.findings] == ["HR268"]
+
+
+@pytest.mark.capability("OP-WM-04")
+@pytest.mark.parametrize("trigger", ["None", "hr.every('1 second')"], ids=["default", "interval"])
+def test_a_project_with_late_rows_is_checked_and_run_without_an_end_from_its_first_run_on(
+    spark: SparkSession, tmp_path: Path, trigger: str
+) -> None:
+    root, stop = write(tmp_path / "p"), StopRequest()
+    pipeline = root / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace("hr.available_now", trigger))
+    assert [each.code for each in hr.check(hr.load(root), spark=spark).findings if each.severity != "note"] == []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, root, spark, stop=stop)
+        try:
+            until("late rows", lambda: running.done() or ((root / "out.db").exists() and held_so_far(root) == FIRST))
+        finally:
+            stop.ask()
+    assert running.result()[1] == ["stopped", "stopped"]
+    assert held(root) == FIRST
 
 
 def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(

@@ -15,14 +15,15 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from headrace.build.project_code import send_code
 from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
+from headrace.spark.jvm.gateway import working_directory
 from headrace.spark.messages.failures import known_failure
-from headrace.spark.messages.refusals import finding_of
+from headrace.spark.messages.refusals import condition_of, finding_of
 from headrace.spark.plans.source_uses import apart
 from headrace.spark.stream import broadcasts
-from headrace.spark.stream.broadcasts import send_by_value
 from headrace.spark.stream.counting import QueryCounter as UncountedCounter
 from headrace.user_code import innermost, is_installed
 
@@ -48,13 +49,13 @@ def build(
     places is a source of its own in each. Raises CheckFailed when the user's function or SQL fails or returns no
     DataFrame.
     """
-    send_by_value(project.modules)
+    send_code(project, spark)
     return apart(spark, _Builder(project, spark, read, given).apply(transform, "result"))
 
 
 def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> Any:
     """The value of a broadcast; otherwise as `build`."""
-    send_by_value(project.modules)
+    send_code(project, spark)
     return _Builder(project, spark, read, given).value(table)
 
 
@@ -146,7 +147,19 @@ class _Builder:
                 sql = transform.sql
             else:
                 subject = f"the function {transform.function.__name__}"
-            raise CheckFailed(finding_of(error, where=where, subject=subject, sql=sql)) from error
+            finding = finding_of(error, where=where, subject=subject, sql=sql)
+            if isinstance(error, FileNotFoundError):
+                finding = self.with_directories(finding, Path.cwd())
+            elif condition_of(error) == "PATH_NOT_FOUND":
+                finding = self.with_directories(finding, working_directory(self.spark))
+            raise CheckFailed(finding) from error
+
+    def with_directories(self, finding: Finding, here: Path) -> Finding:
+        """The finding about a path of a function, where that may have been meant to start from the project's root."""
+        if here == (root := self.project.root):
+            return finding
+        starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
+        return finding.but(fix=f"{finding.fix}; {starts}")
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:

@@ -23,14 +23,15 @@ _PART_LINES, _REWRITTEN_LINES = 1_000_000, 5_000
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFile:
-    """What tells one content of a file from another, as far as it is known."""
+    """What tells one content of a file from another, as far as it is known; digest: of a small file on a disk."""
 
     modified_ms: int
     size_bytes: int | None = None
     etag: str | None = None
+    digest: str | None = None
 
     def is_same(self, other: ReadFile) -> bool:
-        """Whether both are of one content: by the ETag, else by the size and the time of modification.
+        """Whether both are of one content: by the ETag, the digest, else by the size and the time of modification.
 
         A store may tell whole seconds where it is asked for one object, and milliseconds in a list; what rounds is off
         by one.
@@ -39,6 +40,8 @@ class ReadFile:
             return self.etag == other.etag
         if None not in (self.size_bytes, other.size_bytes) and self.size_bytes != other.size_bytes:
             return False
+        if self.digest and other.digest:
+            return self.digest == other.digest
         one, two = self.modified_ms, other.modified_ms
         return abs(one - two) <= 1 or (one // 1000 == two // 1000 and not (one % 1000 and two % 1000))
 

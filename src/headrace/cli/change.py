@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import ProjectOptions, as_object, instant, json_option, reads_project, with_project
+from headrace.cli.options import (
+    PathOrUrl,
+    ProjectOptions,
+    as_object,
+    instant,
+    json_option,
+    reads_project,
+    with_project,
+)
 from headrace.cli.output import counted, json_text, say_below
 
 if TYPE_CHECKING:
@@ -200,6 +208,7 @@ def _say_rewind(plan: RewindPlan) -> None:
 @click.option(
     "--checkpoint",
     required=True,
+    type=PathOrUrl,
     metavar="DIR",
     help="The checkpointLocation of the former job; it is copied and stays as it is.",
 )

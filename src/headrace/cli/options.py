@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from functools import wraps
@@ -14,6 +17,7 @@ import click
 
 from headrace.cli.output import json_alone, say_json
 from headrace.errors import Finding, HeadraceError, nearest
+from headrace.storage.location import scheme_of
 from headrace.units import Duration
 
 if TYPE_CHECKING:
@@ -72,9 +76,44 @@ def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int
 
     @wraps(command)
     def with_object(**given: Any) -> int:
+        place = Path(os.path.expanduser(given["directory"]))
+        root = place if place.is_dir() else place.parent
+        if place.exists() and root.resolve() != Path().resolve():
+            # What was given on the command line starts from the shell's directory.
+            given = {name: from_here(value) for name, value in given.items()}
+            click.get_current_context().with_resource(_in_directory(root))
         return command(options=kind(**{name: given.pop(name) for name in names if name in given}), **given)
 
     return with_object
+
+
+class PathOrUrl(str):
+    """A path, or the URL of a store, that was given on the command line."""
+
+
+def from_here(value: Any) -> Any:
+    """A path that starts from the working directory, wherever that is later; another value as it is."""
+    if isinstance(value, PathOrUrl) and scheme_of(value) is None and not value.startswith("file:"):
+        return os.path.abspath(os.path.expanduser(value))
+    return Path(os.path.expanduser(value)).absolute() if isinstance(value, Path) else value
+
+
+@contextmanager
+def _in_directory(root: Path) -> Iterator[None]:
+    """Let relative paths in functions of a project start from its directory, as those of its sources and sinks do.
+
+    What Python is to import from the shell's directory, here and in Spark's workers, is still found.
+    """
+    shell = os.getcwd()
+    sys.path[:] = map(os.path.abspath, sys.path)
+    if given := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, given.split(os.pathsep)))
+    with suppress(PermissionError):  # The load reports it.
+        os.chdir(root)
+    try:
+        yield
+    finally:
+        os.chdir(shell)
 
 
 def reads_project(command: Callable[..., int]) -> Callable[..., int]:

@@ -60,6 +60,7 @@ from headrace.contract.sink_values import Held as Held
 from headrace.contract.sink_values import KeptResult as KeptResult
 from headrace.contract.sink_values import LedgerLine as LedgerLine
 from headrace.contract.sink_values import OutputMode as OutputMode
+from headrace.contract.sink_values import RefusedValue as RefusedValue
 from headrace.contract.sink_values import Rows as Rows
 from headrace.contract.sink_values import SinkContext as SinkContext
 from headrace.contract.sink_values import SinkFacts as SinkFacts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,6 +14,7 @@ from headrace.contract.sink_values import (
     KeptResult,
     LedgerLine,
     OutputMode,
+    RefusedValue,
     Rows,
     SinkContext,
     SinkFacts,
@@ -90,6 +91,10 @@ class Sink(Connector):
         Called by checks, where `check_result` found no error. A system that does not answer is a warning.
         """
         return iter(())
+
+    def refused_values(self, frame: DataFrame) -> Iterable[RefusedValue]:
+        """The values of the result `frame` that the sink would change, so that their batch is not written."""
+        return ()
 
     @property
     def location(self) -> SinkLocation | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from headrace.errors import Finding, HeadraceError
 
@@ -115,6 +115,21 @@ class Snapshot:
     key: tuple[str, ...] = ()
     rejected: DataFrame | None = None
     replayed: int | None = None
+
+
+@dataclass(frozen=True)
+class RefusedValue:
+    """Values of one column of a result that fail their batch with HR440, and what to do about them."""
+
+    column: str
+    condition: Column
+    why: str
+    fix: str
+
+    @property
+    def what(self) -> str:
+        """What is wrong, in a sentence."""
+        return f"a value of column '{self.column}' {self.why}"
 
 
 @dataclass(frozen=True, kw_only=True)

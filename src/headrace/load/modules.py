@@ -14,9 +14,9 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any, cast
 
 from headrace.declare.declarations import DECLARED
@@ -26,7 +26,7 @@ from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import deferring
 from headrace.units import Duration
-from headrace.user_code import innermost, is_installed
+from headrace.user_code import FreshLoader, add_root, forget_imports, innermost, is_installed
 
 LIMIT_VARIABLE = "HEADRACE_LOAD_TIMEOUT"
 LIMIT = Duration.parse("60 seconds")
@@ -108,13 +108,6 @@ def _line_of(thread: threading.Thread, root: Path) -> Where | None:
     return None
 
 
-class _Fresh(SourceFileLoader):
-    """Compiles the file each time: a cached form may be older than an edit within the same second."""
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 class _Runner:
     """Runs the project's files, also when one of them imports another by its plain name, so that each runs once."""
 
@@ -127,7 +120,7 @@ class _Runner:
         if file in self.modules:
             return self.modules[file]
         name = self.prefix + file.stem
-        loader = _Fresh(name, str(file))
+        loader = FreshLoader(name, str(file))
         module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=str(file)))
         module.__file__ = str(file)
         self.modules[file] = sys.modules[name] = module
@@ -154,9 +147,12 @@ def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> It
             del sys.modules[name]
             before.pop(name, None)
     _borrowed.clear()
+    for modules in (sys.modules, before):
+        forget_imports(modules)
+    add_root(str(root))
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, cast(Any, runner))
-    # As in _Fresh, for the modules that the project's files import: no compiled form is left that could be out of date.
+    # As in FreshLoader, for the modules that the project's files import: no compiled form is left to be out of date.
     writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

@@ -38,6 +38,15 @@ def newest_late_batch(layout: QueryLayout) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _LateFiles(Files):
+    """The files of late rows; their directory comes with the first look at a committed batch."""
+
+    @property
+    def _beginning(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LateRows(Source):
     """The late rows of the newest generation of a query, with the columns of its sources and LATE_COLUMNS.
 
@@ -71,8 +80,7 @@ class LateRows(Source):
 
     @property
     def _files(self) -> Files:
-        # A pattern may match nothing, where a directory has to be there.
-        return Files(path=f"{self.project_path}/*.jsonl", format="text")
+        return _LateFiles(path=f"{self.project_path}/*.jsonl", format="text")
 
     def _rows(self, lines: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from headrace.build.plan_builder import registered_tables
+from headrace.build.project_code import send_code
 from headrace.connectors.files.source import NO_AGE_LIMIT, Files
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import ProjectError, nearest
 from headrace.model import NamedSource, Project, Query, SqlTransform, Table, View
-from headrace.spark.stream.broadcasts import send_by_value
 from headrace.storage.durable import move
 from headrace.testing.values import json_value, plain_value
 
@@ -173,7 +173,7 @@ def inlets(
         if name not in sources:
             what = f"query '{query.name}' reads no source '{name}'"
             raise ProjectError(code="HR721", what=what, fix=nearest(name, sources), where=query.where)
-    send_by_value(project.modules)  # A source of the project's own is asked for its columns in a process of Python.
+    send_code(project, spark)  # A source of the project's own is asked for its columns in a process of Python.
     made = {}
     with registered_tables(project, query, spark):
         for name, source in sources.items():

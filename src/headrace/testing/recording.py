@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.build.plan_builder import registered_tables
+from headrace.build.project_code import send_code
 from headrace.build.project_session import borrowed
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, ProjectError, nearest
 from headrace.model import Project, Query
 from headrace.queries.layout import layout_of
 from headrace.spark.plans.plan_rewrite import BATCH
-from headrace.spark.stream.broadcasts import send_by_value
 from headrace.testing.rows import local_rows
 from headrace.testing.schedules import Placed, Row, Schedule, Step
 from headrace.testing.timelines import timeline
@@ -41,7 +41,7 @@ def record(
     if last is None:
         raise _unfit(declared, "it has committed no batch yet", f"run it: headrace run {query}")
     with borrowed(project, spark) as session:
-        send_by_value(project.modules)
+        send_code(project, session)
         steps = _steps(project, declared, prefix_of(project, declared, layout, last), session, batches, mask)
         schedule = Schedule(tuple(steps.values()))
         if not schedule.size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -257,6 +257,9 @@ def _proved(
     if len(parts) > 1 and verdict.state in ("mismatch", "undecided"):
         with blamed_on_the_sink(query, snapshot):
             verdict = verdict_by_ranges(query, verdict, snapshot, parts, answered, only)
+    if verdict.state == "mismatch" and not expected.by_function:
+        with suppress(Exception):  # As below.
+            verdict = replace(verdict, findings=tuple(_advise(query, expected.frame, verdict.findings)))
     if verdict.state == "mismatch" and verdict.differences:
         with suppress(Exception):  # The verdict is there, whether its rows are explained or not.
             named = replace(prefix, named=True, traced=True)
@@ -495,6 +498,20 @@ def wrong(query: Query, what: str) -> Finding:
     if query.sink.corrections is not None and query.sink.corrections.repair is not None:
         fix = f"look at the rows below; put them right: headrace verify {query.name} --repair"
     return Finding(code="HR712", what=what, fix=fix, where=query.where)
+
+
+def _advise(query: Query, frame: DataFrame, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings; where no batch can write a row of the answer, with what to do first: a reset would end there."""
+    from pyspark.sql import functions as F
+
+    refused = list(query.sink.refused_values(frame))
+    flags = frame.select(*[F.max(each.condition) for each in refused]).first() if refused else None
+    faults = [each for each, is_there in zip(refused, flags or (), strict=False) if is_there]
+    for finding in findings:
+        if faults:
+            what = f"{finding.what}; {faults[0].what}"
+            finding = finding.but(what=what, fix=f"{faults[0].fix}; then reset the query (headrace reset QUERY)")
+        yield finding
 
 
 def tied(spark: SparkSession, frame: DataFrame) -> bool:

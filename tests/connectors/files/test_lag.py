@@ -13,6 +13,7 @@ import pytest
 from headrace.checkpoint.read_files import ReadFile
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files.source import Files
+from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files.prefix import FileGroup, places
 from headrace.contract import SourceBatch, SourcePrefix
 from tests.storage.stores import memory_store
@@ -89,6 +90,31 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
         assert words in problem.what
 
 
+@pytest.mark.parametrize(
+    ("path", "options", "waiting", "left_out"),
+    [
+        ("in", {}, 2, 2),
+        ("in/*", {}, 3, 1),
+        ("in", {"RecursiveFileLookup": "TRUE"}, 4, 0),
+    ],
+    ids=["a directory", "a pattern", "with what lies below"],
+)
+def test_files_of_subdirectories_that_spark_does_not_look_into_are_named_and_do_not_wait(
+    folder: Folder, path: str, options: dict[str, str], waiting: int, left_out: int
+) -> None:
+    home = folder[0]
+    for name in ("in/a", "in/day=1/b", "in/old/c", "in/old/older/d"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("x")
+    source = Files(path=f"{home}/{path}", format="text", options=options)
+    lag = source.lag(SourcePrefix(batches=()))
+    assert lag is not None
+    assert (lag.count, lag.left_out) == (waiting, left_out)
+    told = list(source.left_out(SourcePrefix(batches=())))
+    assert [each.code for each in told] == ["HR360"] * bool(left_out)
+    assert all("/older/d' lie in subdirectories" in each.what for each in told)
+
+
 def test_a_hidden_file_that_is_on_its_way_is_not_told(tmp_path: Path) -> None:
     (tmp_path / "._events.json").write_text("{}")
     source = Files(path=str(tmp_path), format="json", schema="a INT")
@@ -143,8 +169,30 @@ def test_what_a_batch_has_read_is_told_by_our_own_record(tmp_path: Path, kept: R
     assert (backlog.changed, backlog.left_out) == (is_told, is_told)
 
 
+@pytest.mark.parametrize("now", ["content", "another"])
+@pytest.mark.parametrize("at", [NOW, NOW + 60], ids=["of its time", "of another time"])
+def test_a_small_file_is_known_by_its_content(tmp_path: Path, at: int, now: str) -> None:
+    """While a query runs only a file of another time is read again; before a batch is made again every small one is."""
+    file = tmp_path / "a"
+    file.write_text("content")
+    os.utime(file, (NOW, NOW))
+    kept = file_paths.with_digest(file_paths.present(str(file)), str(file))
+    file.write_text(now)
+    os.utime(file, (at, at))
+    log = json.dumps({"path": file.as_uri(), "timestamp": NOW * 1000, "batchId": 0})
+    batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
+    prefix = SourcePrefix(batches=(batch,), log={0: (log,)}, read_files=lambda: {str(file): kept})
+    source = Files(path=str(tmp_path), format="text")
+    refused, lag = source.changed(prefix), source.lag(prefix)
+    assert (refused is not None) == (now == "another")
+    assert refused is None or (", with other content)" in refused.what) == (at == NOW)
+    assert lag is not None
+    assert lag.changed == (now == "another" and at != NOW)
+
+
 def test_a_pattern_in_a_store_finds_what_it_finds_on_a_disk() -> None:
     with memory_store("lag") as (_, root):
+        # As Spark, it looks into the directories that match, and no deeper.
         for name in ("2024/a.json", "2025/a.json", "2025/deep/b.json", "other/a.json", "2025/_deep/c.json", "c.json"):
             (root / "in" / name).write_text("{}")
 
@@ -153,7 +201,7 @@ def test_a_pattern_in_a_store_finds_what_it_finds_on_a_disk() -> None:
             return None if found is None else found.count
 
         counts = {pattern: waiting(pattern) for pattern in ("20*", "{2024,other}", "*", "20*/a.json", "none*")}
-    assert counts == {"20*": 3, "{2024,other}": 2, "*": 5, "20*/a.json": 2, "none*": 0}
+    assert counts == {"20*": 2, "{2024,other}": 2, "*": 4, "20*/a.json": 2, "none*": 0}
     assert Files(path="gs://bucket/in", format="json", schema="a INT").lag(SourcePrefix(batches=())) is None
 
 

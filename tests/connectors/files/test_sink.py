@@ -191,8 +191,9 @@ def test_a_type_that_would_not_come_back_is_refused_by_its_column(
 def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
     spark: SparkSession, format_: Any, value: str
 ) -> None:
+    rows = spark.sql(f"SELECT {value} AS v FROM range(1)")
     with pytest.raises(Exception, match=r"headrace\.errors\.SinkError: headrace HR440: a value of column 'v' "):
-        file_form.refusing(format_, spark.sql(f"SELECT {value} AS v FROM range(1)"), ()).collect()
+        file_form.refusing(rows, file_form.refused_values(format_, rows, (), {})).collect()
 
 
 @pytest.mark.capability("SINK-FILE-01")

@@ -13,12 +13,14 @@ import headrace as hr
 from headrace.connectors.files.options import DEFAULT_MAX_BYTES
 from headrace.connectors.files.source import Files
 from headrace.contract import bad_rows_metric
-from headrace.errors import Finding, SourceError
+from headrace.errors import Finding, PlatformError, SourceError
 from headrace.queries.layout import QueryLayout
+from headrace.storage.store import StoreEntry
 from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verify import verify
-from tests.run.projects import write_project
+from tests.run.projects import rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
+from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,6 +166,37 @@ def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twic
     assert list(source.left_out(prefix_of(checkpoint))) == []
 
 
+@pytest.mark.parametrize("path", ["none", "none/*.json", "none/a{b,c}/*", "file/*", "file://HOME/none/*"])
+def test_a_path_or_a_pattern_whose_beginning_is_no_directory_is_refused_by_its_name(
+    spark: SparkSession, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "file").touch()
+    named = path.replace("HOME", str(tmp_path)) if "HOME" in path else str(tmp_path / path)
+    with pytest.raises(SourceError) as refused:
+        Files(path=named, format="text").stream(spark, NAME)
+    [finding] = refused.value.findings
+    home = tmp_path / ("file" if path == "file/*" else "none")
+    assert (finding.code, f"'{home}'" in finding.what) == ("HR332", True)
+
+
+def test_a_path_in_a_store_whose_beginning_is_not_there_is_refused_and_the_root_of_one_is_not_asked_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with memory_store("beginning") as (store, root):
+        with pytest.raises(SourceError, match=f"HR332: '{root}/none', where files should land, does not exist"):
+            Files(path=f"{root}/none/*.json", format="text").stream(spark, NAME)
+        (root / "none" / "a.json").write_text("")
+        for pattern in ("none/*.json", "*.json"):
+            Files(path=f"{root}/{pattern}", format="text")._require_directory()
+
+        def answer_nothing(path: str) -> StoreEntry:
+            raise PlatformError(code="HR831", what="the store does not answer")
+
+        # Spark may reach it all the same.
+        monkeypatch.setattr(store, "entry", answer_nothing)
+        Files(path=f"{root}/other/*.json", format="text")._require_directory()
+
+
 @pytest.mark.parametrize("way_out", ["brought back", "rewound"])
 @pytest.mark.parametrize("keeps_time", [False, True], ids=["of another time", "of another size"])
 def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
@@ -181,18 +214,39 @@ def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
         os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
     (refused,) = hr.run(hr.load(root), spark=spark).outcomes
     assert refused.finding is not None
-    assert (refused.finding.code, f"touch -d @{was.st_mtime:.3f} " in refused.finding.fix) == ("HR326", True)
+    assert (refused.finding.code, "bring back what it held; or " in refused.finding.fix) == ("HR326", True)
     if way_out == "rewound":
         assert refused.finding.fix.endswith("headrace rewind totals --to-batch 0")
         hr.rewind(hr.load(root), "totals", to_batch=0, spark=spark).apply()
     else:
         file.write_text(text)
-        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
     assert hr.run(hr.load(root), spark=spark).exit_code == 0
     assert verify(hr.load(root), "totals", spark=spark).state == "equal"
     file.write_text(text.replace("apple", "leapp"))
     told = verify(hr.load(root), "totals", spark=spark)
     assert (told.state, [finding.code for finding in told.findings]) == ("mismatch", ["HR712", "HR326"])
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"), [("", [("a", 1)]), ('options={"recursiveFileLookup": "true"}, ', [("a", 1), ("b", 2)])]
+)
+def test_what_the_lag_counts_is_what_spark_reads_of_subdirectories(
+    spark: SparkSession, tmp_path: Path, options: str, taken: list[tuple[str, int]]
+) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=[[{"name": "a", "amount": 1}]])
+    pipeline = root / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace("max_files_per_trigger=1, ", options, 1))
+    (root / "landing" / "old").mkdir()
+    (root / "landing" / "old" / "b.json").write_text('{"name": "b", "amount": 2}\n')
+    reporter = Told()
+    assert hr.run(hr.load(root), spark=spark, reporter=reporter).exit_code == 0
+    assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY name") == taken
+    (status,) = hr.status(hr.load(root))
+    assert status.backlog is not None
+    assert (status.backlog.count, status.backlog.left_out) == (0, 2 - len(taken))
+    assert {each.code for each in reporter.all(Finding) if each.severity != "note"} == (
+        {"HR360"} if len(taken) < 2 else set()
+    )
 
 
 def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: SparkSession, tmp_path: Path) -> None:

@@ -279,3 +279,21 @@ def test_a_batch_whose_snapshots_were_expired_is_refused_before_start(tmp_path: 
     table.refresh().maintenance.expire_snapshots().by_ids([table.metadata.snapshots[0].snapshot_id]).commit()
     finding = refused(root, spark, "sums")
     assert (finding.code, "it was expired" in finding.what) == ("HR343", True)
+
+
+def test_a_partition_takes_every_text_and_no_value_that_is_no_number(tmp_path: Path, spark: SparkSession) -> None:
+    root, texts = (
+        project(tmp_path / "p", ", partition_by=['name', 'half']"),
+        ["", "__HIVE_DEFAULT_PARTITION__", "a/b\n"],
+    )
+    pipeline = root / "pipeline.py"
+    body = pipeline.read_text().replace('"name",\n', '"name", (F.col("amount") / 2).alias("half"),\n', 1)
+    pipeline.write_text(body)
+    land(root, 2, [{"name": name, "amount": 7} for name in texts])
+    went_well(root, spark, "keep")
+    assert {name for name, amount in kept(tmp_path) if amount == 7} == set(texts)
+    pipeline.write_text(body.replace('F.col("amount") / 2', 'F.lit("NaN").cast("double")'))
+    land(root, 3, [{"name": "a", "amount": 8}])
+    (end,) = run(load(root), ["keep"], spark=spark, accept_forward=True).outcomes
+    assert end.finding is not None
+    assert (end.finding.code, "column 'half' is NaN" in end.finding.what) == ("HR440", True)

@@ -84,6 +84,9 @@ class TableSink(contract.CatalogSink):
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from file_form.result_findings(frame, self.format, self.partition_by, context)
 
+    def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
+        return self._files(frame.sparkSession).refused_values(frame, self.partition_by)
+
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         spark = frame.sparkSession
         try:

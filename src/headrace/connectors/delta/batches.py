@@ -15,7 +15,8 @@ from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, State, 
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
 from headrace.connectors.not_asked import missing_columns, partition_findings, twice
 from headrace.connectors.spark_catalog import quoted
-from headrace.contract import SinkContext
+from headrace.connectors.spark_files.formats import refused_partitions, refusing
+from headrace.contract import RefusedValue, SinkContext
 from headrace.errors import Finding, HeadraceError, SinkError
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import first_sentence
@@ -80,6 +81,7 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         self._enter_checkpoint()
+        frame = refusing(frame, refused_in_delta(frame, self._known_table.now().partitions))
         if self.context.mode == "update":
             # Looked through for shared keys, then merged: MERGE would add both of two rows with the same new key.
             self._persisted = frame.persist()
@@ -246,6 +248,11 @@ class TableSchema:
             )
             raise SinkError([Finding(code="HR406", what=f"{what}: {each}", fix=fix) for each in differences])
         return added
+
+
+def refused_in_delta(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:
+    """The values of `frame` that a table with these partitions would change; Delta reads times back without the era."""
+    return refused_partitions(frame, partitions, signed_years=False)
 
 
 def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import DeltaStore, TableSchema
+from headrace.connectors.delta.batches import DeltaStore, TableSchema, refused_in_delta
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
@@ -119,6 +119,10 @@ class DeltaSink(contract.Sink):
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from self._table_schema(frame).incompatibilities(context)
+
+    def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
+        table = self._place.find(frame.sparkSession)
+        return refused_in_delta(frame, self.partition_by if table is None else table.now().partitions)
 
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:

@@ -85,7 +85,8 @@ class _Check:
                 batch = _Batch(batch.location)
             for problem in self.problems(batch, relation, required):
                 raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
-            read.update((file_paths.local(path), file) for path, file in batch.files.items())
+            files = {file_paths.local(path): file for path, file in batch.files.items()}
+            read.update((path, file_paths.with_digest(file, path)) for path, file in files.items())
         if read:
             self._keep(read)
 

@@ -26,8 +26,8 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", "._COPYING_
 class Look:
     """Files without a batch, and those that have changed since theirs.
 
-    `aged`, `namesakes` and `hidden` are those that Spark leaves out, by their paths; `changed` those that it does not
-    read again.
+    `aged`, `namesakes`, `hidden` and `nested` are those that Spark leaves out, by their paths; `changed` those that it
+    does not read again.
     """
 
     waiting: int = 0
@@ -37,6 +37,7 @@ class Look:
     aged: list[str] = field(default_factory=list)
     namesakes: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
+    nested: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
 
     @property
@@ -46,7 +47,7 @@ class Look:
             count=self.waiting,
             unit="files",
             bytes=self.waiting_bytes,
-            left_out=len(self.aged) + len(self.namesakes) + len(self.hidden) + len(self.changed),
+            left_out=sum(map(len, (self.aged, self.namesakes, self.hidden, self.nested, self.changed))),
             changed=len(self.changed),
             oldest_ms=self.oldest_ms,
         )
@@ -70,11 +71,13 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
         oldest_ms = found.newest_ms - (age_ms(source.max_file_age) or 0.0)
     settled_at = 1000 * (time.time() - _ON_ITS_WAY_SECONDS)
     moved = source.clean_source != "off"
+    options = {name.lower(): value for name, value in source.options.items()}
+    looks_below = options.get("recursivefilelookup", "").lower() == "true"
     for file in file_paths.listing(file_paths.local(source.path), hidden=True):
         path = file_paths.normal(file.path)
         known, listed = taken.get(identity(path), (None, None))
         if listed is not None and known == path:
-            if not listed.as_read(kept).is_same(file.read):
+            if file_paths.is_changed(listed.as_read(kept), file.read, path):
                 found.changed.append(path)
             continue
         if file_paths.is_hidden(file.name):
@@ -84,6 +87,8 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
             # One that was moved elsewhere after it was read is the same file, not a namesake.
             if not moved and file_paths.exists(known):
                 found.namesakes.append(path)
+        elif file.nested and not looks_below:
+            found.nested.append(path)
         elif file.read.modified_ms < oldest_ms:
             found.aged.append(path)
         else:
@@ -112,6 +117,9 @@ def problems(source: FilesOptions, found: Look) -> Iterator[OptionError]:
     if found.hidden:
         reasons.append(f"{named(found.hidden)} have names that begin with . or _, or end with ._COPYING_")
         fixes.append("rename them")
+    if found.nested:
+        reasons.append(f"{named(found.nested)} lie in subdirectories")
+        fixes.append("set recursiveFileLookup: 'true' in the source's options, or end its path with /* for one level")
     if reasons:
         yield OptionError(
             code="HR360",

@@ -80,6 +80,9 @@ class FileSink(contract.Sink):
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from file_form.result_findings(frame, self.format, self.partition_by, context)
 
+    def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
+        return self._files.refused_values(frame, self.partition_by)
+
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:
             self._files.require_written(context)

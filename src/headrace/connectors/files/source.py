@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +17,8 @@ from headrace.connectors.files import options as file_options
 from headrace.connectors.files.options import CORRUPT_RECORD, FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.errors import SourceError
-from headrace.storage.location import is_known
+from headrace.errors import PlatformError, SourceError
+from headrace.storage.location import is_known, is_remote, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -191,9 +190,9 @@ class Files(FilesOptions, contract.Source):
         }
         # Spark's own limit is 7 days before the newest file: one dated ahead would keep all that follow out.
         chosen["maxFileAge"] = NO_AGE_LIMIT if self.max_file_age is None else self.max_file_age
-        if file_paths.is_glob(self.path):
+        if file_paths.is_glob(self.path) and self._beginning is not None:
             # Spark fails over key=value directories below a pattern unless it is told where they begin.
-            chosen["basePath"] = file_paths.base(self.path)
+            chosen["basePath"] = self._beginning
         if self.source_archive_dir is not None:
             chosen["sourceArchiveDir"] = self.source_archive_dir
         return chosen
@@ -268,10 +267,20 @@ class Files(FilesOptions, contract.Source):
             what = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
             fix = "give that directory a name without the characters * ? [ ] { }"
             raise SourceError(code="HR332", what=what, fix=fix)
-        if not file_paths.is_local(self.path) or file_paths.is_glob(self.path):
+        if self._beginning is None or not is_known(self.path):
             return
-        place = file_paths.local(self.path)
-        if not os.path.isdir(place):
-            what = "is not a directory" if os.path.exists(place) else "does not exist"
+        home = place(file_paths.local(self._beginning))
+        try:
+            # The root of a store is always there.
+            is_there = (is_remote(home) and len(home.parts) == 2) or home.is_dir()
+        except PlatformError:  # Spark may reach a store by ways that Headrace does not have.
+            return
+        if not is_there:
+            what = "is not a directory" if home.exists() else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceError(code="HR332", what=f"'{place}', where files should land, {what}", fix=fix)
+            raise SourceError(code="HR332", what=f"'{home}', where files should land, {what}", fix=fix)
+
+    @property
+    def _beginning(self) -> str | None:
+        """The directory that must be there: the path, or a pattern's beginning; None: it comes with the first file."""
+        return file_paths.base(self.path)

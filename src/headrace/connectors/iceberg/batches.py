@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, Standing
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
 from headrace.connectors.iceberg.ledger import TableLedger, committing
-from headrace.connectors.iceberg.table import TableRef
+from headrace.connectors.iceberg.table import TableRef, parts_of, refused_values
+from headrace.connectors.spark_files.formats import refusing
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, SinkError
 from headrace.spark.messages.refusals import is_from_spark
@@ -117,6 +118,7 @@ class IcebergStore(BatchStore[Written]):
     def compute(self, frame: DataFrame, batch: int) -> Written:
         table = self._known_table
         writing = Writing(form_of(table), table.io, str(self.place))
+        frame = refusing(frame, refused_values(frame, parts_of(table)))
         with self.computing(batch):
             made = frame.mapInArrow(writing, "file BINARY").collect()
         return Written(tuple(pickle.loads(row[0]) for row in made), _form(table))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headrace.contract import RefusedValue
+
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergSink(Sink):
@@ -91,6 +93,9 @@ class IcebergSink(Sink):
             yield Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
         named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
         yield from missing_columns("partition_by", named, frame.columns, context.query)
+
+    def refused_values(self, frame: DataFrame) -> Iterator[RefusedValue]:
+        return iceberg_columns.refused_values(frame, iceberg_columns.parts_of(self._place.open()))
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:

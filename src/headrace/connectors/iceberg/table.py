@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from headrace.connectors.iceberg.files import column_types
-from headrace.contract import Identity, OptionError, canonical_address
+from headrace.contract import Identity, OptionError, RefusedValue, canonical_address
 from headrace.errors import HeadraceError, PlatformError, SourceError, first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
 DEFAULT_CATALOG = "default"
@@ -234,6 +235,16 @@ def parts_of(table: Table) -> list[str]:
         str(PartitionField(column=schema.find_column_name(part.source_id) or "?", transform=str(part.transform)))
         for part in table.spec().fields
     ]
+
+
+def refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedValue]:
+    """The values of `frame` that pyiceberg puts into no partition, where `parts` are how the table is partitioned."""
+    from pyspark.sql import functions as F
+
+    for column in frame.schema:
+        if column.name in parts and column.dataType.typeName() in ("float", "double"):
+            why, fix = "is NaN, which no partition takes", "filter such rows out in the query's last select"
+            yield RefusedValue(column.name, F.isnan(f"`{column.name}`"), why, f"{fix}, or partition by another column")
 
 
 def unsupported(schema: StructType) -> Iterator[str]:

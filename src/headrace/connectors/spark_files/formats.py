@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.connectors.not_asked import partition_findings, twice
-from headrace.contract import OptionError, SinkContext
+from headrace.contract import OptionError, RefusedValue, SinkContext
 from headrace.errors import Finding, nearest
 from headrace.spark.jvm.hadoop_files import takes_column
 from headrace.spark.jvm.settings import JSON_TIMES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
 # The form of a directory, kept beside its schema: as readers of a table that was there expect it, or so that every
@@ -53,6 +53,9 @@ KNOWN_OPTIONS: Mapping[str, str] = {
 }
 # The days that Pope Gregory left out; ORC counts days by the calendar of before and after.
 _FIRST_LEFT_OUT, _AFTER_LEFT_OUT = "1582-10-05", "1582-10-15"
+# What the name of a directory has in the place of NULL.
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_CHANGE = "filter such rows out or change the value in the query's last select"
 
 
 def unknown_options(format_: str, options: Iterable[str]) -> Iterator[OptionError]:
@@ -113,38 +116,83 @@ def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
         yield from _lost(f"{path}.value", kind.valueType, format_)
 
 
-def refusing(format_: str, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
-    """The frame, failing at the first value that a format would change, where its type alone does not tell."""
+def refused_values(
+    format_: str, frame: DataFrame, partition_by: Sequence[str], options: Mapping[str, str]
+) -> Iterator[RefusedValue]:
+    """The values that files of a format would change, where the type alone does not tell.
+
+    options: those of the writer.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
-    columns = []
-    inside = [field.name for field in frame.schema if field.name not in partition_by]
-    for field in frame.schema:
-        column = F.col(f"`{field.name}`")
-        bad: Column | None = None
-        is_text = field.name in inside and isinstance(field.dataType, StringType)
+    yield from refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
+    inside = [field for field in frame.schema if field.name not in partition_by]
+    for field in inside:
+        column, kind = F.col(f"`{field.name}`"), field.dataType
+        is_text = isinstance(kind, StringType)
         if format_ == "text" and is_text:
             bad = column.isNull() | column.rlike("[\r\n]") | column.startswith("\ufeff")
             why = "is NULL or holds a line break, which a line of a text file does not"
-        elif format_ == "csv" and inside == [field.name]:
+        elif format_ == "csv" and len(inside) == 1:
             bad = column.isNull() | (column.startswith("\ufeff") if is_text else F.lit(False))
             why = "is NULL, and a csv file of one column has an empty line for it, which no reader takes for a row"
         elif format_ == "csv" and is_text:
-            bad = column.startswith("\ufeff")
-            why = "begins with a byte order mark, which csv files do not give back"
-        elif format_ == "orc" and isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
-            bad = (column >= F.lit(_FIRST_LEFT_OUT).cast(field.dataType)) & (
-                column < F.lit(_AFTER_LEFT_OUT).cast(field.dataType)
-            )
+            bad, why = column.startswith("\ufeff"), "begins with a byte order mark, which csv files do not give back"
+        elif format_ == "orc" and isinstance(kind, DateType | TimestampType | TimestampNTZType):
+            bad = (column >= F.lit(_FIRST_LEFT_OUT).cast(kind)) & (column < F.lit(_AFTER_LEFT_OUT).cast(kind))
             why = "lies in the ten days of October 1582 that ORC's calendar leaves out"
-        if bad is not None:
-            # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
-            said = f"\nheadrace.errors.SinkError: headrace HR440: a value of column '{field.name}' {why}\n"
-            fix = "  fix: filter such rows out or change the value in the query's last select, or choose parquet\n"
-            column = F.when(bad, F.raise_error(F.lit(said + fix)).cast(field.dataType)).otherwise(column)
+        else:
+            continue
+        yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or choose parquet")
+
+
+def refused_partitions(
+    frame: DataFrame, partition_by: Sequence[str], *, in_utc: bool = False, signed_years: bool = True
+) -> Iterator[RefusedValue]:
+    """The values that the name of a directory would change: Hive's one for NULL is the one for an empty text too.
+
+    in_utc: whether times stand there in UTC. signed_years: whether years before the first one come back.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType, StringType, TimestampType
+
+    folded = {name.lower() for name in partition_by}
+    for field in frame.schema if folded else ():
+        column, kind = F.col(f"`{field.name}`"), field.dataType
+        text = column.cast("string")
+        if field.name.lower() not in folded:
+            continue
+        if isinstance(kind, StringType | BinaryType):
+            bad = (text == "") | (text == _HIVE_NULL)
+            why = f"is empty or '{_HIVE_NULL}', which the name of a directory holds for NULL"
+            yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or partition by another column")
+            bad = ~F.is_valid_utf8(text) | (F.locate("\0", text) > 0)
+            why = "holds a zero character or no valid UTF-8, which the name of a directory does not"
+        elif isinstance(kind, TimestampType):
+            bad = F.lit(False) if in_utc else text.cast(kind) != column
+            bad = bad if signed_years else bad | (column < F.lit("0001-01-01 00:00:00Z").cast(kind))
+            why = "is a time that its text in the session's time zone does not tell, as in the hour that comes twice"
+        else:
+            continue
+        yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or partition by another column")
+
+
+def refusing(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
+    """The frame, whose computation fails at the first value that is refused."""
+    from pyspark.sql import functions as F
+
+    refused = list(refused)
+    columns = []
+    for field in frame.schema:
+        column = F.col(f"`{field.name}`")
+        for each in refused:
+            if each.column == field.name:
+                # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
+                said = f"\nheadrace.errors.SinkError: headrace HR440: {each.what}\n  fix: {each.fix}\n"
+                column = F.when(each.condition, F.raise_error(F.lit(said)).cast(field.dataType)).otherwise(column)
         columns.append(column.alias(field.name))
-    return frame.select(*columns)
+    return frame.select(*columns) if refused else frame
 
 
 def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: SinkContext) -> Iterator[Finding]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import hashlib
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.read_files import ReadFile
@@ -17,23 +18,43 @@ from headrace.storage.remote import at
 from headrace.storage.store import StoreEntry
 
 _GLOB = re.compile(r"[*?\[\]{}]")
+# What is read as a whole once more, to know it again.
+_DIGESTED_BYTES = 64 << 10
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file of a `listing`, and since when it is as it is, in milliseconds since 1970."""
+    """A file of a `listing`, and since when it is as it is, in milliseconds since 1970.
+
+    nested: whether it lies in a subdirectory that is no key=value one, into which Spark looks only if it is asked to.
+    """
 
     path: str
     name: str
     read: ReadFile
     since_ms: int
+    nested: bool = False
 
 
 def present(path: str) -> ReadFile:
     """What a file, that is known, is now, by one question. Raises OSError, PlatformError."""
     store, inside = at(place(path))
     return _of_entry(store.entry(inside))
+
+
+def with_digest(file: ReadFile, path: str) -> ReadFile:
+    """The same with the digest of what a small file on this machine holds."""
+    if not is_local(path) or (file.size_bytes or 0) > _DIGESTED_BYTES:
+        return file
+    with suppress(OSError), open(local(path), "rb") as content:
+        return replace(file, digest=hashlib.blake2b(content.read(_DIGESTED_BYTES + 1), digest_size=8).hexdigest())
+    return file
+
+
+def is_changed(then: ReadFile, now: ReadFile, path: str) -> bool:
+    """Whether a file holds something else; one of another time alone is read, if it is small."""
+    return not then.is_same(now) and not (then.digest and then.is_same(with_digest(now, path)))
 
 
 def _of_entry(found: StoreEntry) -> ReadFile:
@@ -107,36 +128,37 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
             yield from _stored(pattern, hidden)
             continue
         for found in glob.glob(pattern) if is_glob(pattern) else [pattern]:
-            for file in _below(found, hidden) if os.path.isdir(found) else (found,):
+            for file, nested in _below(found, hidden) if os.path.isdir(found) else ((found, False),):
                 with suppress(FileNotFoundError):
                     facts = os.stat(file)
                     read = ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
                     since_ms = int(max(facts.st_mtime, facts.st_ctime) * 1000)
-                    yield FoundFile(file, os.path.basename(file), read, since_ms)
+                    yield FoundFile(file, os.path.basename(file), read, since_ms, nested)
 
 
-def _below(place: str, hidden: bool) -> Iterator[str]:
-    queue = [place]
+def _below(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
+    queue = [(place, False)]
     while queue:
+        folder, nested = queue.pop()
         try:
-            with os.scandir(queue.pop()) as entries:
+            with os.scandir(folder) as entries:
                 found = list(entries)
         except OSError:
             continue
         for entry in found:
             if entry.is_dir():
                 if not is_hidden(entry.name):
-                    queue.append(entry.path)
+                    queue.append((entry.path, nested or "=" not in entry.name))
             elif hidden or not is_hidden(entry.name):
-                yield entry.path
+                yield entry.path, nested
 
 
 def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
     home = place(base(pattern))
     rest = pattern.removeprefix(base(pattern)).strip("/")
-    queue = list(home.glob(rest)) if rest else [home]
+    queue = [(folder, False) for folder in (home.glob(rest) if rest else [home])]
     while queue:
-        folder = queue.pop()
+        folder, nested = queue.pop()
         store, inside = at(folder)
         try:
             found = store.listing(inside)
@@ -149,9 +171,9 @@ def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
         for entry in found:
             if entry.is_directory:
                 if not is_hidden(entry.name):
-                    queue.append(folder / entry.name)
+                    queue.append((folder / entry.name, nested or "=" not in entry.name))
             elif hidden or not is_hidden(entry.name):
-                yield FoundFile(str(folder / entry.name), entry.name, _of_entry(entry), entry.modified_ms)
+                yield FoundFile(str(folder / entry.name), entry.name, _of_entry(entry), entry.modified_ms, nested)
 
 
 def is_hidden(name: str) -> bool:

@@ -92,7 +92,7 @@ def changed(prefix: SourcePrefix) -> OptionError | None:
 
     Raises PlatformError, CheckpointError, and SourceError as `files`.
     """
-    found = list(_changed(prefix))
+    found = list(_changed(prefix, whole=True))
     if not found:
         return None
     path, batch, now, then = found[0]
@@ -102,8 +102,9 @@ def changed(prefix: SourcePrefix) -> OptionError | None:
     return OptionError(
         code="HR326",
         what=f"'{path}'{more} changed after batch {batch} was planned over it (it is {_told(now)}, and was "
-        f"{_told(then)}): made again, the batch would not be what its sink may hold",
-        fix=f"bring back what it held{'' if then.etag else with_time}; or {anew}",
+        f"{_told(then)}{', with other content' if _told(now) == _told(then) else ''}): made again, the batch would not "
+        "be what its sink may hold",
+        fix=f"bring back what it held{'' if then.etag or then.digest else with_time}; or {anew}",
     )
 
 
@@ -130,13 +131,17 @@ def named(paths: Sequence[str]) -> str:
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
 
 
-def _changed(prefix: SourcePrefix) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
-    """Each file that has changed, with its batch, what it is and what it was."""
+def _changed(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
+    """Each file that has changed, with its batch, what it is and what it was.
+
+    whole: small files are read, and so known as changed where size and time are what they were.
+    """
     kept = prefix.read_files()
     for entry, batch in _taken(prefix):
         with suppress(OSError):  # What is gone is told by others.
             now, then = file_paths.present(entry.file), entry.as_read(kept)
-            if not then.is_same(now):
+            now = file_paths.with_digest(now, entry.file) if whole and then.digest else now
+            if file_paths.is_changed(then, now, entry.file):
                 yield entry.file, batch, now, then
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +46,14 @@ class CommittedFiles:
     @property
     def read_options(self) -> dict[str, str]:
         return file_form.read_options(self.format, self.options, self.form)
+
+    @property
+    def write_options(self) -> dict[str, str]:
+        return file_form.write_options(self.format, self.options, self.form)
+
+    def refused_values(self, frame: DataFrame, partition_by: Sequence[str]) -> Iterator[contract.RefusedValue]:
+        """The values of the result `frame` that these files would change."""
+        return file_form.refused_values(self.format, frame, partition_by, self.write_options)
 
     @property
     def is_local(self) -> bool:
@@ -164,11 +172,11 @@ class FilesWriter(contract.Writer):
 
     def serialize(self, frame: DataFrame) -> DataFrame:
         """The same rows; one with a value that the format would change ends the batch."""
-        return file_form.refusing(self.files.format, frame, self.partition_by)
+        return file_form.refusing(frame, self.files.refused_values(frame, self.partition_by))
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
         files = self.files
-        options = {**file_form.write_options(files.format, files.options, files.form), **self.options}
+        options = {**files.write_options, **self.options}
         writer = stream_writer.format(files.format).options(**options).option("path", files.path)
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 

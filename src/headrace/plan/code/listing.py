@@ -416,7 +416,7 @@ class _Tree:
             made = self._static(node.func)
             name = self._static(node.args[0]) if made is not None and made[0] is importlib.import_module else None
             if name is not None and type(name[0]) is str:
-                return source.module_named(name[0], self._values.scope.owned), f"the import {name[0]}"
+                return self._values.scope.module_named(name[0]), f"the import {name[0]}"
         return None
 
     def _known_attribute(self, node: ast.Attribute) -> tuple[Any, str] | None:

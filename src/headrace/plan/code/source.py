@@ -19,6 +19,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
+from headrace.user_code import import_as
+
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -241,11 +243,18 @@ class Scope:
         """The values of the variables that an import statement sets."""
         if isinstance(statement, ast.ImportFrom):
             module = self._module(statement.module or "", statement.level, whole=True)
-            return {each.asname or each.name: _attribute(module, each.name) for each in statement.names}
+            return {each.asname or each.name: self._part(module, each.name) for each in statement.names}
         return {
             each.asname or each.name.partition(".")[0]: self._module(each.name, 0, whole=each.asname is not None)
             for each in statement.names
         }
+
+    def _part(self, module: Any, name: str) -> Any:
+        """What `from module import name` gives: an attribute, or a module of the package that is not imported yet."""
+        found = _attribute(module, name)
+        if isinstance(found, Unknown) and isinstance(module, ModuleType) and hasattr(module, "__path__"):
+            return self.module_named(f"{module.__name__}.{name}")
+        return found
 
     def _module(self, name: str, level: int, *, whole: bool) -> Any:
         """The module that an import statement gives: of `import a.b` it is `a`."""
@@ -256,10 +265,25 @@ class Scope:
                 full = importlib.util.resolve_name("." * level + name, package)
             except ImportError:
                 return Unknown(f"the module {'.' * level}{name} cannot be found")
-        found = module_named(full, self.owned)
+        found = self.module_named(full)
         if whole or "." not in full or isinstance(found, Unknown):
             return found
-        return module_named(full.partition(".")[0], self.owned)
+        return self.module_named(full.partition(".")[0])
+
+    def module_named(self, name: str) -> Any:
+        """The module `name`: one of the project is imported if it was not yet, one of a library stays a name."""
+        if name in sys.modules:
+            return sys.modules[name]
+        try:
+            with import_as(str(self.globals.get("__file__", ""))):
+                spec = importlib.util.find_spec(name)
+                if spec is None:
+                    return Unknown(f"the module {name} cannot be found")
+                if not self.owned(importlib.util.module_from_spec(spec)):
+                    return Named(name)
+                return importlib.import_module(name)
+        except Exception as error:  # A module of the project runs when it is imported, and may do anything.
+            return Unknown(f"the module {name} cannot be imported: {type(error).__name__}")
 
 
 @dataclass(frozen=True)
@@ -344,21 +368,6 @@ class _Bindings(ast.NodeVisitor):
     def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for each in nodes:
             self.visit(each)
-
-
-def module_named(name: str, owned: Callable[[ModuleType], bool]) -> Any:
-    """The module `name`: one of the project is imported if it was not yet, one of a library stays a name."""
-    if name in sys.modules:
-        return sys.modules[name]
-    try:
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            return Unknown(f"the module {name} cannot be found")
-        if not owned(importlib.util.module_from_spec(spec)):
-            return Named(name)
-        return importlib.import_module(name)
-    except Exception as error:  # A module of the project runs when it is imported, and may do anything.
-        return Unknown(f"the module {name} cannot be imported: {type(error).__name__}")
 
 
 def _attribute(thing: Any, name: str) -> Any:

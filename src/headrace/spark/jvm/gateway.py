@@ -59,6 +59,11 @@ def gateway_with_callbacks(spark: SparkSession) -> Any:
     return gateway
 
 
+def working_directory(spark: SparkSession) -> Path:
+    """The directory in which Spark was started, from which relative paths that it is given start."""
+    return Path(str(jvm_of(spark).java.lang.System.getProperty("user.dir")))
+
+
 def jvm_of(spark: SparkSession) -> Any:
     """The packages and classes of the session's JVM."""
     jvm = spark.sparkContext._jvm
