@@ -291,7 +291,7 @@ def first_sentence(error: BaseException) -> str:
     cause: Any = getattr(error, "java_exception", None)
     said = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
-    return re.sub(r"\s*SQLSTATE.*$", "", line).strip() or type(error).__name__
+    return re.sub(r"(?<!\s)\s*SQLSTATE.*$", "", line).strip() or type(error).__name__
 
 
 def tidy(text: str) -> str:
@@ -307,7 +307,7 @@ def tidy(text: str) -> str:
             kept.append(line)
     sentence = " ".join(kept)
     sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
-    sentence = re.sub(r"\s*SQLSTATE: \w+", "", sentence)
+    sentence = re.sub(r"(?<!\s)\s*SQLSTATE: \w+", "", sentence)
     sentence = re.sub(r"^(An error occurred while calling \S+\s*:\s*)?(\w+\.)+\w*(Exception|Error):\s*", "", sentence)
     sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
     sentence = re.sub(r";\s*(line \d+.*)?$", "", sentence).strip()
