@@ -10,7 +10,16 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
-from headrace.check.locations import NAME, cluster, is_same_place, places, remote_paths, renames, storage
+from headrace.check.locations import (
+    NAME,
+    cluster,
+    is_same_place,
+    open_to_others,
+    places,
+    remote_paths,
+    renames,
+    storage,
+)
 from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
@@ -106,6 +115,7 @@ def _target(project: Project) -> Iterator[Finding]:
             fix="remove the file, or name another `storage`",
             where=project.target.at("storage"),
         )
+    yield from open_to_others(project)
     if packages := project.target.spark.get("spark.jars.packages"):
         yield Finding(
             code="HR484",
