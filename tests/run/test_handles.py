@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import headrace as hr
 from headrace.api import events, load, start_query, status, verify
 from headrace.cli import main
-from headrace.errors import Finding, HeadraceError, QueryFailed
+from headrace.errors import CheckFailed, Finding, HeadraceError, QueryFailed
 from headrace.model.trigger import Restart
 from headrace.observe.board import Order, Orders
 from headrace.run.supervise import run
