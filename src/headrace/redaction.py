@@ -160,7 +160,12 @@ class RedactingStream:
         self._below = below
 
     def write(self, text: str) -> int:
-        self._below.write(redacted(text) if isinstance(text, str) else text)
+        shown = redacted(text) if isinstance(text, str) else text
+        try:
+            self._below.write(shown)
+        except UnicodeEncodeError:  # The name of a file that is no UTF-8, or a character that the terminal has not.
+            encoding = self._below.encoding or "ascii"
+            self._below.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import click
 
-from headrace.cli.options import ProjectOptions, chosen, misused, reads_project
+from headrace.cli.options import FiniteRange, ProjectOptions, chosen, misused, reads_project
 from headrace.cli.output import counted, pairs, say_error, say_json, say_table, table_of
 from headrace.errors import Finding, HeadraceError, ProjectError
 
@@ -33,7 +33,9 @@ _MOST_KEYS, _MOST_INPUTS = 20, 10
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML too.")
 @click.option("--fuzz", "runs", type=click.IntRange(1), metavar="N", help="Run each query over its rows N times more.")
 @click.option("--seed", type=int, help="Repeat what --fuzz drew with this number.")
-@click.option("--seconds", type=float, help="Begin no run of a query after these [default: 60].")
+@click.option(
+    "--seconds", type=FiniteRange(0, min_open=True), help="Begin no run of a query after these [default: 60]."
+)
 @click.option("--watch", is_flag=True, help="Run again each time that a file of the project changes.")
 @click.option(
     "--record", metavar="QUERY", help="Write a case of what a query has read lately, in place of running any."
