@@ -164,8 +164,9 @@ def _say(result: CaseResult, *, as_json: bool) -> None:
         rows = {"differences": _plain(result.differences), "late": _plain(result.late), "error": result.error}
         return say_json({**line, "seconds": result.seconds, **rows})
     word = click.style("passed", fg="green") if result.passed else click.style("failed", fg="red")
-    at = "" if result.passed else f", {case.where}"
-    click.echo(f"{word} {case.query}: {case.name} ({result.seconds:.1f} s){at}")
+    click.echo(f"{word} {case.query}: {case.name} ({result.seconds:.1f} s)")
+    if not result.passed:
+        click.echo(f"  {case.where}")
     if result.error:
         click.echo(f"  {result.error}")
     if result.differences:
