@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace import api, arguments
-from headrace.errors import CheckFailed
+from headrace.errors import CheckFailed, ProjectError
 from headrace.model import Project
 from headrace.testing import evaluate, fuzz, timeline
 from headrace.testing.recording import record
@@ -136,3 +136,10 @@ def test_names_that_are_given_twice_count_once(project: Project, monkeypatch: py
     monkeypatch.setattr("headrace.run.checks.check", lambda _, queries, **__: seen.append(queries))
     hr.check(project, ("q", "r", "q"), spark=False)
     assert seen == [["q", "r"]]
+
+
+@pytest.mark.parametrize("trigger", [hr.every, hr.continuous, hr.real_time])
+@pytest.mark.parametrize("interval", ["", "soon", "-1 s", b"1 s", 5, None, ["1 s"], Odd()], ids=lambda each: type(each))
+def test_a_trigger_takes_a_length_of_time_alone(trigger: Callable[[Any], object], interval: Any) -> None:
+    with pytest.raises(ProjectError, match="HR104"):
+        trigger(interval)
