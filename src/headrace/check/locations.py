@@ -56,13 +56,13 @@ def storage(project: Project) -> Iterator[Finding]:
         yield from (finding.but(where=where) for finding in error.findings)
 
 
-def open_to_others(project: Project) -> Iterator[Finding]:
-    """Secrets that every user of this machine may read, and a local storage that every user may write into."""
+def open_to_others(project: Project, *, storage: bool) -> Iterator[Finding]:
+    """Secrets that every user of this machine may read, and, with `storage`, one that every user may write into."""
     for name in project.secret_files:
         if _is_open(project.root / Path(name).expanduser(), 0o004):
             what = f"every user of this machine may read {name}, which holds a secret"
             yield Finding(code="HR141", what=what, fix=f"chmod o-rwx {quote(name)}", where=Where(file=name))
-    if _is_open(project.local_storage, 0o002):
+    if storage and _is_open(project.local_storage, 0o002):
         what = f"every user of this machine may write into the storage {project.local_storage}, and so change results"
         fix = f"chmod o-rwx {quote(str(project.local_storage))}, or name a directory of your own as `storage`"
         yield Finding(code="HR141", what=what, fix=fix, where=project.target.at("storage"))

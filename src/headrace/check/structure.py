@@ -106,16 +106,16 @@ def _nothing_to_run(project: Project) -> Iterator[Finding]:
 
 
 def _target(project: Project) -> Iterator[Finding]:
-    if unusable := list(storage(project)):
-        yield from unusable
-    elif project.storage.exists() and not project.storage.is_dir():
+    unusable = list(storage(project))
+    yield from unusable
+    yield from open_to_others(project, storage=not unusable)
+    if not unusable and project.storage.exists() and not project.storage.is_dir():
         yield Finding(
             code="HR540",
             what=f"the storage {project.storage} is no directory",
             fix="remove the file, or name another `storage`",
             where=project.target.at("storage"),
         )
-    yield from open_to_others(project)
     if packages := project.target.spark.get("spark.jars.packages"):
         yield Finding(
             code="HR484",
