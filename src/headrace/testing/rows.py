@@ -82,6 +82,9 @@ class ResultRows(Collection[ResultRow]):
         self.key = tuple(key)
         self.columns = tuple(schema.names)
         self._types = {field.name: field.dataType for field in schema}
+        if other := next((name for name in self.key if name not in self.columns), None):
+            what = f"the key names '{other}', which the result does not have"
+            raise ProjectError(code="HR720", what=what, fix=nearest(other, self.columns))
         first = [self.columns.index(name) for name in self.key]
         values = sorted((tuple(row) for row in rows), key=lambda row: _order(row, first))
         self._rows = [ResultRow(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
