@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,9 +14,11 @@ import pytest
 import headrace.api
 from headrace import redaction
 from headrace.cli import main
-from headrace.errors import EXIT_AWAY, Finding, SinkError
+from headrace.errors import EXIT_AWAY, MOST_CHARACTERS, NOWHERE, Finding, SinkError
 from headrace.observe.history import History
 from headrace.redaction import Redactor, encoding_fault, redacted, secrets_in, without
+from headrace.spark.messages.failures import known_failure
+from headrace.spark.messages.refusals import tidy
 
 pytestmark = pytest.mark.plain
 
@@ -141,3 +145,44 @@ def test_the_history_keeps_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyP
         kept = "\n".join(database.iterdump())
     assert "tok-4711-abc" not in kept
     assert "${API_TOKEN}" in kept
+
+
+# What a row or a message may consist of; a pattern that begins with a run of characters is tried at each of them.
+SHAPES = (
+    *("a", "a-", "9.", "a ", ":", "://", "a://", "a:", "a://b:", "a@", "=", "a=", "password", "password="),
+    *("password='", 'token="', "api-key", "'", '"', "\\", "\n", " ", "é", "[A.b]", "org.apache."),
+)
+SEARCHES = {
+    "redactor": Redactor(["correct horse battery", "sesame", "abc"]).redacted,
+    "secrets": lambda text: list(secrets_in(text)),
+    "failure": lambda text: known_failure(text, subject="query 'q'", where=NOWHERE),
+    "sentence": tidy,
+}
+
+
+def cost(search: Callable[[str], object], text: str) -> float:
+    """The least CPU time of some tries."""
+    spent = []
+    for _ in range(3):
+        begun = time.thread_time()
+        search(text)
+        spent.append(time.thread_time() - begun)
+    return min(spent)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("shape", SHAPES, ids=ascii)
+def test_ten_times_the_text_takes_about_ten_times_as_long(shape: str, name: str) -> None:
+    short = shape * (2_000 // len(shape))
+    long = f"x{short * 10}x"
+    assert cost(SEARCHES[name], long) < 40 * max(cost(SEARCHES[name], f"x{short}x"), 0.0002)
+
+
+def test_a_finding_of_a_text_without_end_shows_its_ends_and_no_part_of_a_secret() -> None:
+    redaction.remember("correct horse battery")
+    text = f"the row {'x' * (MOST_CHARACTERS // 2 - 20)}correct horse battery{'y' * 10_000_000} was refused"
+    shown = Finding(code="HR601", what=text).what
+    assert len(shown) < MOST_CHARACTERS + 100
+    assert shown.startswith("the row xxx")
+    assert shown.endswith("yyy was refused")
+    assert "corr" not in shown

@@ -86,14 +86,18 @@ __all__ = [
 ]
 
 # Six functions have the names of packages. `import headrace.check.structure as structure` asks `headrace.check`, which
-# is the function, for its `structure`: so each function has the attributes of its package.
-change.__dict__ = vars(_change)
-check.__dict__ = vars(_check)
-load.__dict__ = vars(_load)
-plan.__dict__ = vars(_plan)
-run.__dict__ = vars(_run)
-verify.__dict__ = vars(_verify)
-del _change, _check, _load, _plan, _run, _verify
+# is the function, for its `structure`: so each function has the attributes of its package, and keeps its signature.
+for _function, _package in (
+    (change, _change),
+    (check, _check),
+    (load, _load),
+    (plan, _plan),
+    (run, _run),
+    (verify, _verify),
+):
+    vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
+    _function.__dict__ = vars(_package)
+del _change, _check, _load, _plan, _run, _verify, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.

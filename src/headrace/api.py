@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.arguments import judge_arguments
 from headrace.errors import HeadraceError
 from headrace.model import Project, Query, Trigger
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.verify.scope import RowScope
 
 
+@judge_arguments
 def load(
     path: str | os.PathLike[str] = ".",
     *,
@@ -45,6 +47,7 @@ def load(
     return load_project(os.fspath(path), target=target, environ=environ, may_lack_variables=may_lack_variables)
 
 
+@judge_arguments
 def check(
     project: Project,
     queries: Sequence[str] | None = None,
@@ -65,6 +68,7 @@ def check(
     return check_project(project, queries, spark=spark, connect=connect, whole=whole)
 
 
+@judge_arguments
 def run(
     project: Project,
     queries: Sequence[str] | None = None,
@@ -106,18 +110,10 @@ def run(
 
 
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
-    """The observer of a run, and one that verifies its queries beside it. Raises HeadraceError for no time or part."""
+    """The observer of a run, and one that verifies its queries beside it."""
     from headrace.observe.observers import Observers
     from headrace.verify import verify as proved
     from headrace.verify.beside import VerifyingBeside
-
-    if not seconds > 0:
-        fix = 'name a time between two looks: --verify-every "1 hour", or verify_every=3600'
-        raise HeadraceError(code="HR090", what=f"results cannot be verified every {seconds:g} seconds", fix=fix)
-
-    if parts < 1:
-        fix = "name how many parts the keys are divided into: --verify-parts 10, or verify_parts=10"
-        raise HeadraceError(code="HR090", what=f"results cannot be verified in {parts} parts", fix=fix)
 
     observers = Observers(*([] if reporter is None else [reporter]))
 
@@ -128,6 +124,7 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
     return observers
 
 
+@judge_arguments
 def plan(
     project: Project,
     queries: Sequence[str] | None = None,
@@ -151,6 +148,7 @@ def plan(
     return judgements
 
 
+@judge_arguments
 def apply(
     project: Project,
     file: str | os.PathLike[str],
@@ -185,6 +183,7 @@ def apply(
     )
 
 
+@judge_arguments
 def repartition(
     project: Project, query: str, partitions: int, *, spark: SparkSession | None = None
 ) -> results.Repartitioned:
@@ -194,6 +193,7 @@ def repartition(
     return repartition_query(project, query, partitions, spark=spark)
 
 
+@judge_arguments
 def reset(
     project: Project, query: str, *, result: Choice | None = None, spark: SparkSession | None = None
 ) -> results.Reset:
@@ -208,6 +208,7 @@ def reset(
     return Reset(project, query, result=result, spark=spark)
 
 
+@judge_arguments
 def rewind(
     project: Project,
     query: str,
@@ -226,6 +227,7 @@ def rewind(
     return Rewind(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
 
 
+@judge_arguments
 def adopt(
     project: Project,
     query: str,
@@ -247,6 +249,7 @@ def adopt(
     return Adopt(project, query, checkpoint, sources=sources, planned=planned, spark=spark)
 
 
+@judge_arguments
 def rebuild(
     project: Project,
     query: str,
@@ -269,6 +272,7 @@ def rebuild(
     return Rebuild(project, query, since=since, accept_partial=accept_partial, spark=spark)
 
 
+@judge_arguments
 def change(project: Project, query: str, *, spark: SparkSession | None = None) -> results.Change[Any, Any] | None:
     """The change of `query` that was begun last and can be ended, undone or discarded; None where there is none.
 
@@ -279,6 +283,7 @@ def change(project: Project, query: str, *, spark: SparkSession | None = None) -
     return next(iter(changes(project, query, spark=spark)), None)
 
 
+@judge_arguments
 def repair(
     project: Project, query: str, *, keys: Sequence[Mapping[str, str]] = (), spark: SparkSession | None = None
 ) -> results.Repair:
@@ -293,6 +298,7 @@ def repair(
     return Repair(project, query, scope=RowScope(keys=tuple(keys)), spark=spark)
 
 
+@judge_arguments
 def verify(
     project: Project,
     query: str,
@@ -311,6 +317,7 @@ def verify(
     return next(verify_each(project, [query], keys=keys, since_batch=since_batch, part=part, spark=spark))
 
 
+@judge_arguments
 def verify_each(
     project: Project,
     queries: Sequence[str] | None = None,
@@ -350,6 +357,7 @@ def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
     return replace(verdict, findings=(*verdict.findings, *told.untold()))
 
 
+@judge_arguments
 def late(
     project: Project,
     query: str,
@@ -370,6 +378,7 @@ def late(
     return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 
 
+@judge_arguments
 def status(project: Project) -> list[results.QueryStatus]:
     """The state of each query that was ever run, from the history store, without a JVM.
 
@@ -380,6 +389,7 @@ def status(project: Project) -> list[results.QueryStatus]:
     return SourceLags(project).statuses()
 
 
+@judge_arguments
 def stored_status(project: Project) -> list[results.StoredStatus]:
     """How each query stands by its storage alone, without the history and without a JVM, from any machine."""
     from headrace.queries.inspect_checkpoint import stored_status as of_one
@@ -387,6 +397,7 @@ def stored_status(project: Project) -> list[results.StoredStatus]:
     return [of_one(project, query) for query in project.queries.values() if query.sink.facts.durable]
 
 
+@judge_arguments
 def start(
     project: Project,
     queries: Sequence[str] | None = None,
@@ -406,6 +417,7 @@ def start(
     return start_project(project, queries, spark, trigger=trigger, reporter=reporter, write_late=write_late_rows)
 
 
+@judge_arguments
 def running(project: Project) -> results.RunningApplications:
     """The applications of `project` that run, in other processes too: to stop them, and to control and follow them.
 
@@ -416,6 +428,7 @@ def running(project: Project) -> results.RunningApplications:
     return RunningApplications(project.local_storage)
 
 
+@judge_arguments
 def events(project: Project, *, query: str | None = None, limit: int = 100) -> list[results.Event]:
     """The newest events of the project's queries, or of `query`: starts, pauses, restarts, findings and ends.
 
@@ -431,6 +444,7 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
         return history.events(limit, query=query)
 
 
+@judge_arguments
 def start_query(
     project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None
 ) -> StreamingQuery:

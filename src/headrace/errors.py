@@ -63,6 +63,8 @@ NOWHERE = Where()
 # With this variable a finding that the catalogue does not have raises ValueError.
 STRICT = "HEADRACE_STRICT_FINDINGS"
 OF_THE_CATALOGUE = cast("Severity", "")
+# A server may quote a whole row in its refusal, which every log and history would keep.
+MOST_CHARACTERS = 20_000
 
 
 class PlainData:
@@ -119,6 +121,9 @@ class Finding(PlainData):
     def __post_init__(self) -> None:
         if not self.severity:
             object.__setattr__(self, "severity", severity_of(self.code))
+        for name in ("what", "fix"):
+            if len(text := getattr(self, name)) > MOST_CHARACTERS:
+                object.__setattr__(self, name, _without_middle(redacted(text)))
         # A developer's mistake fails at once, in subprocesses too; a user gets the message all the same.
         if STRICT in os.environ and (wrong := objection(self.code, self.severity)):
             raise ValueError(f"{wrong}; correct src/headrace/findings.py, then: make docs")
@@ -165,6 +170,13 @@ class Finding(PlainData):
     def from_dict(cls, plain: Mapping[str, Any]) -> Finding:
         """The finding that `as_dict` was taken of."""
         return cls(**{**plain, "where": Where(**plain["where"])})
+
+
+def _without_middle(text: str) -> str:
+    """Both ends of a long text that holds no secret any more, and how much was left out between them."""
+    end = MOST_CHARACTERS // 2
+    cut = len(text) - MOST_CHARACTERS
+    return f"{text[:end]} [{cut:,} characters] {text[-end:]}" if cut > 0 else text
 
 
 class HeadraceError(Exception):

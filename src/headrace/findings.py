@@ -111,6 +111,8 @@ CODES = (
     Code("HR127", "Spark cannot be started", passes=BY_WORDS),
     Code("HR128", "the project declares no query", refuses=True),
     Code("HR131", "where a first start begins", NOTE),
+    Code("HR140", "a jar that was not installed lies between those of a connector", WARNING),
+    Code("HR141", "others may read a secret, or change what the storage holds", WARNING),
     Code("HR203", "two streams are joined without a time bound", refuses=True),
     Code("HR204", "an input is not declared", refuses=True),
     Code("HR210", "the query's function failed", refuses=True),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.arguments import judge_arguments
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "offsets", "state", "watermark"]
 
 
+@judge_arguments
 def checkpoint(project: Project, query: str) -> results.Inspected:
     """What the checkpoint of `query` holds and what is wrong with it, without a JVM."""
     from headrace.queries.inspect_checkpoint import inspect_checkpoint
@@ -21,6 +24,7 @@ def checkpoint(project: Project, query: str) -> results.Inspected:
     return inspect_checkpoint(project, project.query(query))
 
 
+@judge_arguments
 def offsets(project: Project, query: str, *, batch: int | None = None) -> results.BatchOffsets:
     """What `batch` of `query` (None: the newest planned one) takes of each source, without a JVM."""
     from headrace.verify.inspect_progress import inspect_offsets
@@ -28,6 +32,7 @@ def offsets(project: Project, query: str, *, batch: int | None = None) -> result
     return inspect_offsets(project, project.query(query), batch)
 
 
+@judge_arguments
 def watermark(project: Project, query: str, *, limit: int = 20) -> results.Watermarks:
     """How the watermark of `query` moved in the last `limit` batches, and what holds it back, without a JVM."""
     from headrace.verify.inspect_progress import inspect_watermark
@@ -35,6 +40,7 @@ def watermark(project: Project, query: str, *, limit: int = 20) -> results.Water
     return inspect_watermark(project, project.query(query), limit=limit)
 
 
+@judge_arguments
 def state(
     project: Project,
     query: str,

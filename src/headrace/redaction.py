@@ -26,13 +26,16 @@ _COMMON = ("password", "secret", "token", "postgres", "postgresql", "mysql", "ma
 # What an option that switches something may be.
 _NO_SECRETS = ("true", "false", "none", "0", "1")
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_PAIR = re.compile(
-    r"(?P<name>[\w.-]*(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|api[._-]?key|access[._-]?key))=(?P<value>'[^']*'|\"[^\"]*\"|[^\s&;,'\"\\]+)",
-    re.IGNORECASE,
-)
-# What is a secret by its form alone, though nobody has told us of it.
-_USERINFO = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^\s:/@'\"]*:)(?P<value>[^\s/@'\"]+)(?=@)")
+# Each pattern begins with a fixed text, and what stands before it is looked back at in a fixed width: a pattern that
+# began with a run of characters would be tried at each of them, and a text of one long word would take its square.
+_SCHEME = r"(?<=[A-Za-z0-9+.-])://"
+_URL = re.compile(rf"{_SCHEME}\S+")
+_NAMES = ("password", "passwd", "passphrase", "pass", "pwd", "secret", "token", "credential")
+_KEYS = [f"{kind}{between}key" for kind in ("api", "access") for between in ("[._-]", "")]
+_NAMED = "|".join(f"(?<={name}=)" for name in (*_NAMES, *_KEYS))
+_PAIR = re.compile(rf"=(?:{_NAMED})(?P<value>'[^']*'|\"[^\"]*\"|[^\s&;,'\"\\]+)", re.IGNORECASE)
+# What is a secret by its form alone, though no variable holds it.
+_USERINFO = re.compile(rf"(?P<before>{_SCHEME}[^\s:/@'\"]*:)(?P<value>[^\s/@'\"]+)(?=@)")
 
 
 def secrets_in(text: str) -> Iterator[str]:
@@ -102,9 +105,8 @@ class Redactor:
         """`text` without any secret that is known, or that is one by its form."""
         for pattern, shown in self._longest_first:
             text = pattern.sub(lambda _, shown=shown: shown, text)  # type: ignore[misc]
-        if "://" in text:
-            text = _USERINFO.sub(lambda found: found["before"] + _kept(found["value"]), text)
-        return _PAIR.sub(lambda found: f"{found['name']}={_kept(found['value'])}", text) if "=" in text else text
+        text = _USERINFO.sub(lambda match: match["before"] + _kept(match["value"]), text)
+        return _PAIR.sub(lambda match: f"={_kept(match['value'])}", text)
 
 
 def _kept(value: str) -> str:
@@ -158,7 +160,12 @@ class RedactingStream:
         self._below = below
 
     def write(self, text: str) -> int:
-        self._below.write(redacted(text) if isinstance(text, str) else text)
+        shown = redacted(text) if isinstance(text, str) else text
+        try:
+            self._below.write(shown)
+        except UnicodeEncodeError:  # The name of a file that is no UTF-8, or a character that the terminal has not.
+            encoding = self._below.encoding or "ascii"
+            self._below.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -69,6 +69,7 @@ def q({inputs}):
         pytest.param(query("return events.nope()"), "HR214", id="no such method"),
         pytest.param(query("return 1 / 0"), "HR210", id="exception"),
         pytest.param(query("return events.select(F.expr('nam e e'))"), "HR216", id="syntax"),
+        pytest.param(query("return events.select('name', 'name')"), "HR404", id="two columns of one name"),
     ],
 )
 def test_what_spark_would_refuse_is_found_before_start(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from subprocess import run
 
@@ -134,3 +135,52 @@ views: {a: SELECT * FROM b, b: SELECT * FROM a}
 queries: {q: {select: SELECT * FROM a, sink: console}}
 """
     assert [code for code, _, _ in findings(tmp_path, text)] == ["HR251", "HR256"]
+
+
+SECRET = {
+    "headrace.yml": """
+name: p
+sources: {e: {files: {path: in, format: text}}}
+queries: {q: {select: SELECT * FROM e, sink: {postgres: {url: "REFERENCE", table: t}}}}
+""".replace("REFERENCE", "postgresql://u:${DB_PASSWORD}@h/d")
+}
+FILE = {"headrace.yml": SECRET["headrace.yml"].replace("${DB_PASSWORD}", "${file:secrets/db}")}
+OPEN = {
+    "variables": (SECRET, ".env", 0o644, ["chmod o-rwx .env"]),
+    "variables of a group": (SECRET, ".env", 0o640, []),
+    "variables without a secret": (
+        {"headrace.yml": SECRET["headrace.yml"].replace("DB_PASSWORD", "NAME")},
+        ".env",
+        0o644,
+        [],
+    ),
+    "secret": (FILE, "secrets/db", 0o604, ["chmod o-rwx secrets/db"]),
+    "secret of its owner": (FILE, "secrets/db", 0o600, []),
+    "secret in a private directory": (FILE, "secrets/db", 0o604, []),
+    "storage": (FILE, ".headrace", 0o777, ["chmod o-rwx STORAGE, or name a directory of your own as `storage`"]),
+    "storage that others may read": (FILE, ".headrace", 0o755, []),
+}
+
+
+@pytest.mark.parametrize(("files", "path", "mode", "fixes"), OPEN.values(), ids=OPEN)
+def test_what_every_user_may_read_or_write_is_a_warning(
+    files: dict[str, str], path: str, mode: int, fixes: list[str], request: pytest.FixtureRequest
+) -> None:
+    # Below /tmp, since nothing below pytest's own directory is reached by others.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        root = Path(name)
+        root.chmod(0o755)
+        for directory in ("secrets", ".headrace"):
+            (root / directory).mkdir(mode=0o755)
+        (root / "headrace.yml").write_text(files["headrace.yml"])
+        (root / ".env").write_text("DB_PASSWORD=sesame\nNAME=x\n")
+        (root / "secrets/db").write_text("sesame street")
+        for file in (".env", "secrets/db"):
+            (root / file).chmod(0o600)
+        (root / path).chmod(mode)
+        if "private" in request.node.name:
+            (root / "secrets").chmod(0o700)
+        findings = [finding for finding in structure(load(root, environ={})) if finding.code == "HR141"]
+        storage = str(root / ".headrace")
+        assert [finding.fix.replace(storage, "STORAGE") for finding in findings] == fixes
+        assert all(finding.severity == "warning" and "sesame" not in str(finding) for finding in findings)

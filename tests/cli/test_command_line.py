@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ import pytest
 
 from headrace.api import load
 from headrace.cli import main
-from headrace.cli.entry import COMMANDS
+from headrace.cli.entry import COMMANDS, headrace
 from headrace.cli.options import PathOrUrl, from_here
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
@@ -105,7 +106,7 @@ def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
         (["run", "--trigger", "soon"], "there is no trigger 'soon'"),
         (["run", "--trigger", "5 fortnights"], "'5 fortnights' is not a length of time"),
         (["init"], "missing argument 'NAME'"),
-        (["status", "--watch", "often"], "a number from 0.2, and is 'often'"),
+        (["status", "--watch", "often"], "a number from 0.2 to 86400, and is 'often'"),
         (["demo", "x", "--seconds", "1"], "a number from 4, and is '1.0'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -253,3 +254,42 @@ def test_a_checkpoint_of_the_command_line_starts_from_the_shells_directory() -> 
     given = {"old": here, "/old": "/old", "s3a://b/old": "s3a://b/old", "file:///old": "file:///old"}
     assert {text: from_here(PathOrUrl(text)) for text in given} == given
     assert (from_here(Path("old")), from_here("old"), from_here(3)) == (Path(here), "old", 3)
+
+
+@pytest.mark.parametrize("value", ["x" * 5_000, "nan", "\udcff", ""], ids=["long", "nan", "no UTF-8", "empty"])
+def test_no_option_of_any_command_takes_a_value_by_a_crash(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for the commands that begin at once: a server, a cluster, a demo, a download."""
+    (tmp_path / "headrace.yml").write_text(
+        "name: p\nsources: {e: {files: {path: in, format: text}}}\n"
+        "queries: {q: {select: SELECT * FROM e, sink: {sqlite: {path: o.db, table: t}}}}\n"
+    )
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ProjectError(code="HR003", what="Spark would be started", fix="nothing")
+
+    monkeypatch.setattr("headrace.build.project_session.start", refuse)
+    monkeypatch.chdir(tmp_path)
+    for command, path in commands_of(headrace, ()):
+        for option in command.params:
+            if not isinstance(option, click.Option) or option.is_flag or path[0] in ("ui", "demo", "cluster", "jars"):
+                continue
+            needed = ["q" if each.name in ("query", "queries") else "2" for each in command.params if each.required]
+            assert isinstance(main([*path, *needed, f"{option.opts[-1]}={value}"]), int)
+            said = capsys.readouterr()
+            assert "HR999" not in said.err + said.out, (path, option.name, said.err)
+
+
+def commands_of(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[click.Command, tuple[str, ...]]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield command, (*path, name)
+
+
+def test_an_argument_with_a_null_character_is_refused_by_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, path in commands_of(headrace, ()):
+        assert main([*path, *(["a\0b"] * len([each for each in command.params if each.required]) or ["a\0b"])]) == 2
+        assert "HR090: an argument holds a null character" in capsys.readouterr().err

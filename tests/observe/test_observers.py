@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,3 +184,17 @@ def test_an_observer_that_was_given_raises_to_its_caller() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         Observers(Broken()).stopping(now=True)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), RuntimeError("no room")], ids=["exit", "error"])
+def test_an_observer_that_ends_the_process_swallows_no_event(error: BaseException) -> None:
+    class Ends(Observer):
+        def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
+            raise error
+
+    told, observers = [], Observers()
+    observers._installed = {"ends": Ends(), "told": SimpleNamespace(verdict=lambda *event: told.append(event))}  # type: ignore[dict-item]
+    observers.verdict("q", {"verdict": "equal"})
+    assert told == [("q", {"verdict": "equal"})]
+    (finding,) = observers.untold()
+    assert (finding.code, type(error).__name__ in finding.what) == ("HR875", True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
+import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,8 @@ import yaml
 from headrace.api import load
 from headrace.cli import main
 from headrace.contract import BatchWork, QueryState
-from headrace.errors import EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED
+from headrace.errors import EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED, HeadraceError
+from headrace.observe import service
 from headrace.observe.board import Board
 from headrace.observe.service import Notifier, systemd_version, unit, unit_name
 from tests.docs.blocks import ROOT
@@ -158,6 +164,99 @@ def test_systemd_finds_nothing_wrong_with_it(
     assert "kill mode" in done.stderr, "systemd-analyze does look at it"
 
 
+def dumped(file: Path, place: Path) -> dict[str, list[str]]:
+    """What systemd itself has read in the unit of a file, by the names of its own dump."""
+    if (systemd := shutil.which("systemd", path="/lib/systemd:/usr/lib/systemd")) is None:
+        unavailable("systemd is not installed: `sudo apt-get install systemd`")
+    runtime = place / "runtime"
+    runtime.mkdir(exist_ok=True)
+    runtime.chmod(0o777)
+    environ = {"HOME": "/tmp", "XDG_RUNTIME_DIR": str(runtime), "SYSTEMD_UNIT_PATH": f"{file.parent}:"}
+    command = [systemd, "--test", "--user", f"--unit={file.name}"]
+    # It refuses to be a user's as root.
+    whose: dict[str, Any] = {"user": "games", "extra_groups": []} if os.geteuid() == 0 else {}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, **whose)
+    _, _, text = (done.stdout + done.stderr).partition(f"-> Unit {file.name}:")
+    found: dict[str, list[str]] = {}
+    for line in text.partition("\t-> Unit ")[0].splitlines():
+        key, _, value = line.strip().partition(": ")
+        found.setdefault(key, []).append(value)
+    return found
+
+
+HARD = ("100% $HOME ${HOME} %h", "a \\ b", 'it\'s "mine"', "c:\\d\\n\\x41", "äö €", "; # =", "-x", "~")
+
+
+@pytest.mark.parametrize("word", HARD)
+def test_systemd_reads_each_value_as_it_was_given(
+    open_to_all: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    root, bin_ = project(open_to_all / word), open_to_all / word.translate(str.maketrans("", "", "\"'\\"))
+    bin_.mkdir(exist_ok=True)
+    (bin_ / "headrace").symlink_to("/bin/true")
+    monkeypatch.setattr(sys, "executable", str(bin_ / "python"))
+    monkeypatch.setenv("JAVA_HOME", f"/opt/{word}")
+    root.chmod(0o777)
+    loaded = load(root)
+    loaded = replace(loaded, name=word, target=replace(loaded.target, name=word))
+    file = open_to_all / "headrace-x.service"
+    file.write_text(unit(loaded, user="games"))
+    read = dumped(file, open_to_all)
+    assert read["Description"] == [f"Headrace project '{word}'"]
+    assert read["WorkingDirectory"] == [str(root)]
+    assert read["Environment"] == [f"HEADRACE_TARGET={word}", f"JAVA_HOME=/opt/{word}"]
+    assert re.fullmatch(r"-/etc/headrace-[A-Za-z0-9_.-]+\.env", read["EnvironmentFile"][0])
+    assert shlex.split(read["Command Line"][0].replace("\\$", "$")) == [str(bin_ / "headrace"), "run"]
+    assert read["User"] == ["games"]
+
+
+BREAKS = ("a\nExecStartPre=+/bin/sh", "a\rb", "a\0b", "a\x1bb", "a\x7fb", "a\udcffb")
+SUFFIXES = ("a\\", "a ")
+USERS = ("", "a b", "%u", "+0", "-", "a:b", "a/b", "root", "0", "00")
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        *(("name", value) for value in BREAKS),
+        *(("java", value) for value in BREAKS),
+        *(("directory", value) for value in (*BREAKS, *SUFFIXES) if "\0" not in value),
+        *(("program", value) for value in (*BREAKS, "a'b", 'a"b', "a\\b")),
+        *(
+            ("user", value)
+            for value in (*BREAKS, *SUFFIXES, "", "a b", "%u", "+0", "-", "a:b", "a/b", "root", "0", "00")
+        ),
+    ],
+    ids=ascii,
+)
+def test_no_value_of_a_unit_brings_a_line_of_its_own_or_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, value: str
+) -> None:
+    loaded = load(project(tmp_path / "p"))
+    assert unit(loaded, user="phones")
+    user = value if what == "user" else "phones"
+    if what == "name":
+        loaded = replace(loaded, name=value)
+    elif what == "java":
+        monkeypatch.setenv("JAVA_HOME", value) if "\0" not in value else monkeypatch.setattr(
+            "os.environ", {"JAVA_HOME": value}
+        )
+    elif what == "directory":
+        loaded = replace(loaded, root=tmp_path / value)
+    elif what == "program":
+        monkeypatch.setattr(service, "command", lambda: [f"/opt/{value}/headrace"])
+    with pytest.raises(HeadraceError) as refused:
+        unit(loaded, user=user)
+    assert re.search("HR877: .*(no name of a user|as root|cannot hold|no UTF-8)", str(refused.value))
+
+
+def test_another_name_of_root_is_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toor = pwd.struct_passwd(("toor", "x", 0, 0, "", "/root", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwnam", {"toor": toor}.__getitem__)
+    with pytest.raises(HeadraceError, match="would run as root"):
+        unit(load(project(tmp_path / "p")), user="toor")
+
+
 class Systemd:
     """The socket on which systemd listens."""
 
@@ -232,6 +331,11 @@ def test_the_watchdog_of_what_has_nothing_to_do_is_fed_while_the_supervisor_live
         ["--stop-timeout", "soon", "--user", "a"],
         ["--watchdog", "soon", "--user", "a"],
         ["--memory", "much", "--user", "a"],
+        ["--memory", "0", "--user", "a"],
+        ["--memory", "\u0663G", "--user", "a"],
+        ["--watchdog", "1 ms", "--user", "a"],
+        ["--stop-timeout", "1 ms", "--user", "a"],
+        ["--user", ""],
     ],
 )
 def test_what_makes_no_service_is_refused(

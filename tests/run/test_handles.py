@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import headrace as hr
 from headrace.api import events, load, start_query, status, verify
 from headrace.cli import main
-from headrace.errors import Finding, HeadraceError, QueryFailed
+from headrace.errors import CheckFailed, Finding, HeadraceError, QueryFailed
 from headrace.model.trigger import Restart
 from headrace.observe.board import Order, Orders
 from headrace.run.supervise import run
@@ -244,3 +244,42 @@ def test_a_failed_query_says_why_through_its_handle(tmp_path: Path, spark: Spark
     assert (root / "hopeless").read_text() == "xxx"
     with pytest.raises(HeadraceError, match="HR091"):
         hr.start(load(root), ["hopless"], spark=spark)
+
+
+HOURS = """name: p
+sources: {events: {files: {path: in, format: json, schema: "id INT, time TIMESTAMP"}}}
+queries:
+  hours:
+    select: SELECT date_trunc('hour', time) AS hour, count(*) AS n FROM events GROUP BY 1
+    mode: update
+    sink: {sqlite: {path: out.db, table: hours, key: [hour]}}
+"""
+ZONE = "spark.sql.session.timeZone"
+
+
+def test_a_session_with_another_clock_is_refused_before_the_start_and_one_of_another_name_is_not(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "headrace.yml").write_text(HOURS)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.json").write_text('{"id": 1, "time": "2024-01-01T00:30:00Z"}\n')
+    project = load(tmp_path)
+    assert hr.run(project, spark=spark, trigger=hr.available_now).exit_code == 0
+    zone = spark.conf.get(ZONE)
+    assert zone == "UTC"
+    try:
+        spark.conf.set(ZONE, "Asia/Tokyo")
+        (finding,) = hr.check(project, spark=spark).errors
+        assert (finding.code, finding.fix.startswith(f'set it as it was: spark.conf.set("{ZONE}", "UTC")')) == (
+            "HR535",
+            True,
+        )
+        with pytest.raises(CheckFailed, match="HR535"):
+            hr.start(project, spark=spark)
+        spark.conf.set(ZONE, "Etc/UTC")
+        assert hr.check(project, spark=spark).errors == ()
+        assert hr.plan(project, spark=spark)[0].verdict == "same"
+        with hr.start(project, spark=spark, trigger=hr.available_now) as application:
+            assert application.wait().exit_code == 0
+    finally:
+        spark.conf.set(ZONE, zone)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from headrace.load import load
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm import maven
 from headrace.spark.jvm.maven import changed, known_sums, read_sums, sum_of
+from headrace.spark.jvm.settings import FILE_MANAGER_SOURCE
 from services.process import jar_sums
 
 pytestmark = pytest.mark.plain
 ROOT = Path(__file__).parents[2]
 TINY = Jars(name="tiny", coordinates=("g:tiny:1",))
+COMPILED = replace(TINY, sources=(FILE_MANAGER_SOURCE,))
 
 
 @pytest.fixture
@@ -60,6 +63,63 @@ def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
     with pytest.raises(PlatformError, match="HR483"):
         connectors.install(TINY, tmp_path / "new")
     assert list(connectors.folder_of(TINY, tmp_path / "new").iterdir()) == []
+
+
+OWN = connectors.compiled_name(FILE_MANAGER_SOURCE)
+
+
+@pytest.fixture
+def installed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a connector with a jar of a known sum, one of none, and one that was compiled here."""
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(connectors.DIRECTORIES_VARIABLE, raising=False)
+
+    def compile_into(_: str, folder: Path) -> Path:
+        (folder / OWN).write_bytes(b"good")
+        return folder / OWN
+
+    monkeypatch.setattr(connectors, "compile_into", compile_into)
+    for name in ("known-1.jar", "more-1.jar"):
+        (repository / name).write_bytes(b"good")
+    sums = {"known-1.jar": sum_of(repository / "known-1.jar")}
+    for module in (maven, connectors):
+        monkeypatch.setattr(module, "known_sums", lambda: sums)
+    return connectors.install(COMPILED, connectors.cache())[0].parent
+
+
+def class_path() -> list[str]:
+    return sorted(Path(jar).name for jar in connectors.settings([COMPILED])["spark.jars"].split(","))
+
+
+@pytest.mark.parametrize("name", ["known-1.jar", "more-1.jar", OWN])
+def test_no_session_starts_with_a_jar_that_was_changed(installed: Path, name: str) -> None:
+    assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
+    (installed / name).write_bytes(b"evil")
+    with pytest.raises(PlatformError, match="HR483") as refused:
+        class_path()
+    finding = refused.value.findings[0]
+    assert (name in finding.what, str(installed) in finding.what, bool(finding.fix)) == (True, True, True)
+
+
+def test_a_jar_that_was_not_installed_is_left_out_with_a_warning(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (installed / "evil-1.jar").write_bytes(b"evil")
+    capsys.readouterr()
+    assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
+    assert "HR140 (warning)" in (said := capsys.readouterr().err)
+    assert "evil-1.jar" in said
+
+
+def test_jars_that_an_older_version_fetched_are_fetched_again_if_one_has_no_sum(installed: Path) -> None:
+    (installed / connectors.SUMS).unlink()
+    (installed / "evil-1.jar").write_bytes(b"evil")
+    assert connectors.find(COMPILED) is None
+    assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
+    (installed / connectors.SUMS).unlink()
+    for name in ("more-1.jar", "evil-1.jar"):
+        (installed / name).unlink()
+    assert class_path() == [OWN, "known-1.jar"], "those of known sums, and those that are compiled here, are enough"
 
 
 def test_jars_that_are_here_are_those_that_are_pinned() -> None:

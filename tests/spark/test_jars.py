@@ -14,7 +14,8 @@ from headrace.errors import PlatformError
 from headrace.load import load
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm import maven, settings
-from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE
+from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE, SUMS
+from headrace.spark.jvm.maven import sum_of
 from headrace.spark.messages.refusals import finding_of
 
 TINY = Jars(name="tiny", coordinates=("org.slf4j:slf4j-simple:1.7.36",), settings={"a": "1"})
@@ -31,6 +32,7 @@ def put(place: Path, connector: Jars, jar: str = "some.jar") -> Path:
     folder = connectors.folder_of(connector, place)
     folder.mkdir(parents=True)
     (folder / jar).touch()
+    (folder / SUMS).write_text(f"{sum_of(folder / jar)}  {jar}\n")
     (folder / CONTENT).write_text("\n".join(connector.coordinates))
     return folder / jar
 

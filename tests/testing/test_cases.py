@@ -16,7 +16,7 @@ from headrace.cli import main
 from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
 from headrace.testing import recording
-from headrace.testing.cases import cases
+from headrace.testing.cases import cases, run_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,29 +251,127 @@ def test_cases_run_again_when_a_file_changes(
     monkeypatch.setattr("headrace.cli.test.time", SimpleNamespace(sleep=save))
     assert main(["test", "-C", str(project), "--watch"]) == 130
     told = capsys.readouterr()
-    assert re.findall(r"HR\d+", told.err) == ["HR723", "HR721"]
-    assert told.out.startswith("passed dear")
+    assert re.findall(r"HR\d+", told.err) == ["HR723"]
+    assert re.findall("^(passed|failed) dear|no query is named 'dar'", told.out, re.MULTILINE) == ["", "passed"]
     assert told.out.count("passed") == 1
+
+
+BASE = "tests:\n- {name: a, query: totals, GIVEN}\n"
+ROWS = "given: {orders: []}, expect: []"
+WRONG_ENTRIES = {
+    "list": ("queries: []", None, "HR721", "it has no list 'tests'"),
+    "no mapping": ("tests: [1]", 1, "HR721", "this entry is no mapping"),
+    "query": (BASE.replace("totals, GIVEN", f"total, {ROWS}"), 2, "HR721", "no query is named 'total'.*totals"),
+    "query of two": (BASE.replace("totals, GIVEN", f"[totals], {ROWS}"), 2, "HR721", "`query` is not a text"),
+    "no query": (f"tests:\n- {{{ROWS}}}\n", 2, "HR721", "no query is named 'None'"),
+    "key": (BASE.replace("GIVEN", "give: {}, " + ROWS), 2, "HR721", "unknown key 'give'.*given"),
+    "key of a number": (BASE.replace("GIVEN", "3: {}, " + ROWS), 2, "HR721", "unknown key '3'"),
+    "key of a list": (BASE.replace("GIVEN", "[a]: {}, " + ROWS), 2, "HR101", "a key is not a text"),
+    "key twice": (BASE.replace("GIVEN", "name: b, " + ROWS), 2, "HR109", "stands here and at line 2"),
+    "input": (BASE.replace("GIVEN", "expect: []"), 2, "HR721", "needs one of `given` and `batches`"),
+    "both inputs": (BASE.replace("GIVEN", "batches: [], " + ROWS), 2, "HR721", "needs one of `given` and `batches`"),
+    "expect": (BASE.replace("GIVEN", "given: {}"), 2, "HR721", "expects nothing"),
+    "late of given": (BASE.replace("GIVEN", "expect_late: [], " + ROWS), 2, "HR721", "none is late.*under `batches`"),
+    "shape": (BASE.replace("GIVEN", "given: [], expect: []"), 2, "HR721", "`given` is not a mapping from sources"),
+    "batch": (BASE.replace("GIVEN", "batch: maybe, " + ROWS), 2, "HR721", "`batch` is 'maybe'.*a SELECT"),
+    "name": (BASE.replace("name: a", "name: [a]").replace("GIVEN", ROWS), 2, "HR721", "`name` is not a text"),
+    "yaml": ("tests: [", 2, "HR101", "this is no YAML"),
+    "tag": (BASE.replace("GIVEN", "given: !!python/none x"), 2, "HR101", "has no meaning here"),
+    "alias of itself": ("tests: &a [*a]", 1, "HR101", "an alias contains itself"),
+    "depth": ("tests: " + "[" * 5_000, 1, "HR101", "nested more than 60 deep"),
+    "latin-1": (b"# caf\xe9\n", 1, "HR721", "it is not UTF-8 text"),
+    "null": (b"tests: \0", None, "HR721", "it holds null characters"),
+    "directory": (None, None, "HR721", "it is a directory"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("text", "line", "code", "message"), WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
+def test_a_wrong_case_fails_alone_and_says_where(
+    project: Path, text: str | bytes | None, line: int | None, code: str, message: str
+) -> None:
+    file = project / "tests" / "a.yml"
+    if text is None:
+        file.mkdir()
+    else:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    loaded = hr.load(project, may_lack_variables=True)
+    at = "tests/a.yml" if line is None else f"tests/a.yml:{line}"
+    with pytest.raises(ProjectError, match=rf"(?s)^{at} {code}.*{message}"):
+        cases(loaded)
+    [result] = run_cases(loaded)
+    assert result.error.startswith(f"{at} {code}: ")
+    assert not result.passed
+
+
+UNFIT = {
+    "a column of another type": ("given: {orders: [[ann, 12:10, 11]]}, expect: [[ann, twelve]]", "'twelve' is no int"),
+    "a row that is a text": ("given: {orders: [[ann, 12:10, 11]]}, expect: [ann]", "has 1 values, and the result 2"),
+    "a row that is nothing": ("given: {orders: [[ann, 12:10, 11]]}, expect: [null]", "has 1 values, and the result 2"),
+    "a row that lacks a column": ("given: {orders: [[ann, 12:10, 11]]}, expect: [[ann]]", "has 1 values"),
+    "rows of different columns": (
+        "given: {orders: [[ann, 12:10, 11]]}, expect: [{customer: ann}, {amount: 1}]",
+        "has no column 'amount'",
+    ),
+    "a column that there is not": ("given: {orders: []}, expect: [{custom: ann}]", "a column 'custom'"),
+    "rows that are a number": ("given: {orders: 5}, expect: []", "rows cannot be read from"),
+    "a row that is a list of lists": ("given: {orders: [[[1], 12:10, {a: b}]]}, expect: []", "is no int"),
+    "a source that there is not": ("given: {order: []}, expect: []", "reads no source 'order'"),
+    "a refresh of self": ("batches: [orders: [], refresh: {self: []}], expect: []", "self"),
+    "a watermark that is no time": ("batches: [orders: [], watermark: {orders: noon}], expect: []", "noon"),
+    "a watermark of nothing": ("batches: [orders: [], watermark: {orders: null}], expect: []", "HR721"),
+    "a clock that is no time": ("batches: [orders: [], clock: soon], expect: []", "soon"),
+    "no batch and no event": ("batches: [5], expect: []", "'5' is no batch and no event"),
+    "an event before the first batch": ("batches: [crash], expect: []", "HR721"),
+    "a key that there is not": ("batches: [orders: []], key: [nope], expect: []", "nope"),
+}
+
+
+@pytest.mark.spark
+def test_each_case_that_does_not_fit_fails_alone_with_its_line(
+    spark: SparkSession, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"- {{name: {name}, query: dear, {text}}}" for name, (text, _) in UNFIT.items()]
+    right = "- {name: right, query: dear, given: {orders: [[ann, 12:10, 11]]}, expect: [[ann, 11]]}"
+    (project / "tests" / "a.yml").write_text("\n".join(["tests:", *lines, right]))
+    assert main(["test", "-C", str(project), "--json"]) == 1
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["case"], each["line"]) for each in results] == [
+        (name, at) for at, name in enumerate([*UNFIT, "right"], 2)
+    ]
+    for each, (_, message) in zip(results, UNFIT.values(), strict=False):
+        assert not each["passed"], each
+        assert message in each["error"], each
+        assert re.match(r"\S+:\d+ HR72\d: .*\n  fix: \S", each["error"]), each
+    assert results[-1]["passed"]
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("arguments", "message"),
     [
-        ("queries: []", "it has no list 'tests'"),
-        ("tests: [{name: a, query: total, given: {}, expect: []}]", "no query is named 'total'.*totals"),
-        ("tests: [{name: a, query: totals, give: {}}]", "unknown key 'give'.*given"),
-        ("tests: [{name: a, query: totals, expect: []}]", "needs one of `given` and `batches`"),
-        ("tests: [{name: a, query: totals, given: {}}]", "expects nothing"),
-        ("tests: [{name: a, query: totals, given: [], expect: []}]", "`given` is no dict"),
-        ("tests: [", "it cannot be read"),
+        (["--mask", "a"], "--mask has no use without --record"),
+        (["--batches", "2"], "--batches has no use without --record"),
+        (["--seed", "2"], "--seed has no use without --fuzz"),
+        (["--seconds", "2"], "--seconds has no use without --fuzz"),
+        (["--record", "dear", "--watch"], "so --watch has no use"),
+        (["--record", "dear", "--fuzz", "2"], "so --fuzz has no use"),
+        (["--record", "dear", "--junit", "x"], "so --junit has no use"),
+        (["--record", "dear", "totals"], "so QUERY has no use"),
+        (["--record", "dear", "--mask", ","], "--mask: ',' names no column"),
+        (["--junit", "DIR"], "it is a directory"),
+        (["--junit", "DIR/none/x.xml"], "no such directory"),
     ],
-    ids=["list", "query", "key", "input", "expect", "shape", "yaml"],
+    ids=" ".join,
 )
-def test_a_wrong_case_says_where(project: Path, text: str, message: str) -> None:
-    (project / "tests" / "a.yml").write_text(text)
-    with pytest.raises(ProjectError, match=rf"(?s)tests/a.yml HR721.*{message}"):
-        cases(hr.load(project, may_lack_variables=True))
+def test_an_option_that_has_no_use_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    (project / "tests" / "a.yml").write_text(BASE.replace("GIVEN", ROWS))
+    assert main(["test", "-C", str(project), *(word.replace("DIR", str(project)) for word in arguments)]) == 2
+    said = capsys.readouterr().err
+    assert "HR090" in said
+    assert message in said
 
 
 @pytest.mark.spark

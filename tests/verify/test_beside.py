@@ -71,7 +71,7 @@ def test_parts_are_of_looks_that_there_are(tmp_path: Path, capsys: pytest.Captur
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     assert main(["run", "--verify-parts", "3", "-C", str(root)]) == 2
     assert "HR090" in capsys.readouterr().err
-    with pytest.raises(HeadraceError, match=r"HR090.*in 0 parts"):
+    with pytest.raises(HeadraceError, match=r"HR113.*verify_parts is 0"):
         hr.run(hr.load(root), verify_every=1.0, verify_parts=0)
 
 

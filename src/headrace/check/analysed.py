@@ -70,6 +70,10 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
             "let it read at least one source; a bounded input is declared as a table",
         )
         return
+    for name in dict.fromkeys(name for name in frame.columns if frame.columns.count(name) > 1):
+        if query.sink.facts.durable:
+            fix = "give each column a name of its own in the last select: AS name"
+            yield query.finding("HR404", f"has a result with two columns '{name}'", fix)
     refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
     if not refused:
         grouped = tuple(operations.aggregations(frame))

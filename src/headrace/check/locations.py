@@ -6,7 +6,9 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from headrace.cluster.connection import is_elsewhere
@@ -52,6 +54,26 @@ def storage(project: Project) -> Iterator[Finding]:
             store.require_conditional(inside)
     except PlatformError as error:
         yield from (finding.but(where=where) for finding in error.findings)
+
+
+def open_to_others(project: Project, *, storage: bool) -> Iterator[Finding]:
+    """Secrets that every user of this machine may read, and, with `storage`, one that every user may write into."""
+    for name in project.secret_files:
+        if _is_open(project.root / Path(name).expanduser(), 0o004):
+            what = f"every user of this machine may read {name}, which holds a secret"
+            yield Finding(code="HR141", what=what, fix=f"chmod o-rwx {quote(name)}", where=Where(file=name))
+    if storage and _is_open(project.local_storage, 0o002):
+        what = f"every user of this machine may write into the storage {project.local_storage}, and so change results"
+        fix = f"chmod o-rwx {quote(str(project.local_storage))}, or name a directory of your own as `storage`"
+        yield Finding(code="HR141", what=what, fix=fix, where=project.target.at("storage"))
+
+
+def _is_open(path: Path, bits: int) -> bool:
+    """Whether others have one of these rights to a file or directory of this machine, and can reach it."""
+    with suppress(OSError):
+        real = path.resolve()
+        return bool(real.stat().st_mode & bits) and all(parent.stat().st_mode & 0o001 for parent in real.parents)
+    return False
 
 
 def _storage_fault(storage: str) -> tuple[str, str] | None:

@@ -10,7 +10,16 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.check.closures import shared_variables
-from headrace.check.locations import NAME, cluster, is_same_place, places, remote_paths, renames, storage
+from headrace.check.locations import (
+    NAME,
+    cluster,
+    is_same_place,
+    open_to_others,
+    places,
+    remote_paths,
+    renames,
+    storage,
+)
 from headrace.check.triggers import intervals, live, refreshed, triggers
 from headrace.checkpoint.sources import source_of
 from headrace.contract import OptionError
@@ -102,9 +111,10 @@ def no_query(project: Project) -> Finding:
 
 
 def _target(project: Project) -> Iterator[Finding]:
-    if unusable := list(storage(project)):
-        yield from unusable
-    elif project.storage.exists() and not project.storage.is_dir():
+    unusable = list(storage(project))
+    yield from unusable
+    yield from open_to_others(project, storage=not unusable)
+    if not unusable and project.storage.exists() and not project.storage.is_dir():
         yield Finding(
             code="HR540",
             what=f"the storage {project.storage} is no directory",

@@ -5,6 +5,7 @@ Of an error that was not foreseen a crash log is written, so that it can be repo
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -112,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str], *, as_json: bool) -> int:
     try:
+        if any("\0" in argument for argument in given):
+            raise HeadraceError(code="HR090", what="an argument holds a null character", fix="write it without")
         colour = False if os.environ.get("NO_COLOR") else None
         code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False, color=colour)
     except HeadraceError as error:
@@ -127,6 +130,9 @@ def _run(given: list[str], *, as_json: bool) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             ended = unwritable(str(error.filename or "a file"), error)
+        elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            what = f"the name of a file is too long: {str(error.filename)[:40]}..."
+            ended = HeadraceError(code="HR090", what=what, fix="name a shorter one")
         else:
             ended = HeadraceError(unforeseen(error, given, near=Path.cwd()))
     else:
@@ -171,7 +177,7 @@ def _written(near: Path, name: str, text: str) -> Path | None:
         try:
             if directory.is_dir():
                 path.touch(mode=0o600)
-                path.write_text(text, encoding="utf-8")
+                path.write_text(text, encoding="utf-8", errors="backslashreplace")
                 return path
         except OSError:
             continue

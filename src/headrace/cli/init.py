@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import JSON_HELP, json_option, target_option
+from headrace.cli.options import JSON_HELP, FiniteRange, json_option, target_option
 from headrace.cli.output import say_below, say_json
 
 
@@ -50,7 +50,7 @@ def _program() -> str:
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--seconds", type=click.FloatRange(min=4), help="How long events land [default: 30].")
+@click.option("--seconds", type=FiniteRange(min=4), help="How long events land [default: 30].")
 @target_option
 # Its lines on stdout are those of the commands that it starts as well.
 @click.option("--json", "as_json", is_flag=True, help=JSON_HELP)

@@ -113,6 +113,9 @@ def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, optio
     pairs = [each.partition("=") for each in keys]
     if wrong := next((column for column, equals, _ in pairs if not equals), None):
         raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
+    columns = [column for column, _, _ in pairs]
+    if repeated := next((column for column in columns if columns.count(column) > 1), None):
+        raise click.UsageError(f"--key has two values for column '{repeated}': name one")
 
     from headrace import inspect as look
 

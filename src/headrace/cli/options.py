@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -154,6 +155,16 @@ def instant(text: str | None, option: str) -> datetime | None:
     except ValueError:
         raise misused(f"{option}: '{text}' is no time", "write it as 2024-05-01T00:00:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+class FiniteRange(click.FloatRange):
+    """A number within limits: NaN is within none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"'{value}' is not a number of this range", param, ctx)
+        return number
 
 
 def length(text: str, option: str, fix: str = 'write for example "10 minutes"') -> Duration:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -59,7 +60,10 @@ def service(
     project = options.project()
     stopped = STOP_TIMEOUT if stop_timeout is None else length(stop_timeout, "--stop-timeout")
     watched = WATCHDOG if watchdog is None else length(watchdog, "--watchdog")
-    if not re.fullmatch(r"\d+[KMGT]?|\d+(\.\d+)?%", memory):
+    for option, given in (("--stop-timeout", stopped), ("--watchdog", watched)):
+        if given.seconds < 1:
+            raise misused(f"{option} is shorter than one second", 'write for example "10 minutes"')
+    if not re.fullmatch(r"[0-9]+[KMGT]?|[0-9]+(\.[0-9]+)?%", memory) or not re.search("[1-9]", memory):
         raise misused(f"--memory: '{memory}' is no size", "write for example 16G or 80%")
     try:
         if monitoring is not None:
@@ -134,7 +138,7 @@ def _token() -> str:
 def _next_steps(file: Path, name: str) -> str:
     return (
         f"{file} is written; install and start it:\n"
-        f"  sudo install -m 644 {file} /etc/systemd/system/{name}.service\n"
+        f"  sudo install -m 644 {quote(str(file))} /etc/systemd/system/{name}.service\n"
         f"  sudo systemctl daemon-reload && sudo systemctl enable --now {name}"
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import ProjectOptions, reads_project
+from headrace.cli.options import FiniteRange, ProjectOptions, reads_project
 from headrace.cli.output import console_of, say_json, say_table
 from headrace.errors import HeadraceError
 
@@ -25,7 +25,7 @@ REDRAWN_SECONDS = 0.25
 
 
 @click.command()
-@click.option("--watch", type=click.FloatRange(min=0.2), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
+@click.option("--watch", type=FiniteRange(0.2, 86_400), metavar="SECONDS", help="Look again and again; Ctrl-C ends.")
 @click.option("--follow", is_flag=True, help="Follow the running application until it ends.")
 @click.option("--storage-only", is_flag=True, help="Ask the storage alone, from any machine that reaches it.")
 @reads_project

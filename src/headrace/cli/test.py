@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import click
 
-from headrace.cli.options import ProjectOptions, chosen, reads_project
+from headrace.cli.options import FiniteRange, ProjectOptions, chosen, misused, reads_project
 from headrace.cli.output import counted, pairs, say_error, say_json, say_table, table_of
 from headrace.errors import Finding, HeadraceError, ProjectError
 
@@ -33,15 +33,19 @@ _MOST_KEYS, _MOST_INPUTS = 20, 10
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML too.")
 @click.option("--fuzz", "runs", type=click.IntRange(1), metavar="N", help="Run each query over its rows N times more.")
 @click.option("--seed", type=int, help="Repeat what --fuzz drew with this number.")
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="Begin no run of a query after these.")
+@click.option(
+    "--seconds", type=FiniteRange(0, min_open=True), help="Begin no run of a query after these [default: 60]."
+)
 @click.option("--watch", is_flag=True, help="Run again each time that a file of the project changes.")
 @click.option(
     "--record", metavar="QUERY", help="Write a case of what a query has read lately, in place of running any."
 )
-@click.option("--batches", type=click.IntRange(1), default=5, show_default=True, help="How many batches to record.")
-@click.option("--mask", metavar="COLUMN,...", default="", help="Columns of which other values are recorded.")
+@click.option("--batches", type=click.IntRange(1), help="How many batches to record [default: 5].")
+@click.option("--mask", metavar="COLUMN,...", help="Columns of which other values are recorded.")
 @reads_project
-def test(options: ProjectOptions, *, watch: bool, record: str | None, batches: int, mask: str, **asked: Any) -> int:
+def test(
+    options: ProjectOptions, *, watch: bool, record: str | None, batches: int | None, mask: str | None, **asked: Any
+) -> int:
     """Run the cases of tests/*.yml; 1 unless each is as expected.
 
     Sources and sinks are replaced: no database and no broker is needed. With --json each case is a line. With --fuzz
@@ -49,11 +53,20 @@ def test(options: ProjectOptions, *, watch: bool, record: str | None, batches: i
     comes out must not change. With --record the rows of a query's newest batches become a case, with what the query
     makes of them alone; --mask replaces values, equal ones by equal ones.
     """
+    runs = asked["runs"]
+    _require_partner("--record", record, {"--batches": batches, "--mask": mask})
+    _require_partner("--fuzz", runs, {"--seed": asked["seed"], "--seconds": asked["seconds"]})
     if record is not None:
+        others = {"--watch": watch, "--fuzz": runs, "--junit": asked["junit"], "QUERY": asked["queries"]}
+        for option in (name for name, value in others.items() if value):
+            raise misused(f"--record runs no case, so {option} has no use", f"leave {option} out, or --record")
+        columns = [] if mask is None else mask.split(",")
+        if not all(columns):
+            raise misused(f"--mask: '{mask}' names no column, or an empty one", "write for example --mask name,city")
         from headrace.testing.recording import record as record_case
 
         project, query = options.with_query(record)
-        file = record_case(project, query, batches=batches, mask=[name for name in mask.split(",") if name])
+        file = record_case(project, query, batches=batches or 5, mask=columns)
         options.say({"file": str(file)}, lambda: click.echo(f"recorded: {file}"))
         return 0
     # Where Hypothesis keeps what it learns, which would be below the working directory.
@@ -69,19 +82,35 @@ def test(options: ProjectOptions, *, watch: bool, record: str | None, batches: i
     return 0
 
 
+def _require_partner(option: str, given: object, needing: Mapping[str, object]) -> None:
+    """Refuse options that mean nothing without another one."""
+    for name, value in needing.items():
+        if value is not None and given is None:
+            raise misused(f"{name} has no use without {option}", f"give {option} too, or leave {name} out")
+
+
+def _require_writable(junit: Path) -> None:
+    if junit.is_dir() or not os.access(junit if junit.exists() else junit.parent, os.W_OK):
+        why = "it is a directory" if junit.is_dir() else "there is no right to write there, or no such directory"
+        raise misused(f"--junit: {junit} cannot be written: {why}", "name a file in a directory that there is")
+
+
 def _tested(
     options: ProjectOptions,
     queries: Sequence[str],
     junit: Path | None,
     runs: int | None,
     seed: int | None,
-    seconds: float,
+    seconds: float | None,
 ) -> int:
     from headrace.testing.cases import fuzz_cases, run_cases
 
     project = options.project(may_lack_variables=True)
     names = chosen(project, queries) if queries else ()
-    fuzzed = fuzz_cases(project, names, runs=runs, seed=seed, seconds=seconds) if runs else ()
+    if junit is not None:
+        _require_writable(junit)
+    limit = 60.0 if seconds is None else seconds
+    fuzzed = fuzz_cases(project, names, runs=runs, seed=seed, seconds=limit) if runs else ()
     results = []
     for result in chain(run_cases(project, names), fuzzed):
         results.append(result)
@@ -125,11 +154,19 @@ def _written(root: Path) -> Iterator[tuple[str, int]]:
 def _say(result: CaseResult, *, as_json: bool) -> None:
     case = result.case
     if as_json:
-        line = {"case": case.name, "query": case.query, "file": case.where.file, "passed": result.passed}
+        line = {
+            "case": case.name,
+            "query": case.query,
+            "file": case.where.file,
+            "line": case.where.line,
+            "passed": result.passed,
+        }
         rows = {"differences": _plain(result.differences), "late": _plain(result.late), "error": result.error}
         return say_json({**line, "seconds": result.seconds, **rows})
     word = click.style("passed", fg="green") if result.passed else click.style("failed", fg="red")
     click.echo(f"{word} {case.query}: {case.name} ({result.seconds:.1f} s)")
+    if not result.passed:
+        click.echo(f"  {case.where}")
     if result.error:
         click.echo(f"  {result.error}")
     if result.differences:

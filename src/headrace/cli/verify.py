@@ -84,6 +84,10 @@ def _key(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in re.split(r",(?=\s*\w+=)", text)]
     if not all(name.strip() and given for name, given, _ in pairs):
         raise click.BadParameter(f"'{text}' is not COLUMN=VALUE, as action=open", param_hint="--key")
+    names = [name.strip() for name, _, _ in pairs]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        what = f"'{text}' has two values for column '{repeated}': name two keys by --key twice"
+        raise click.BadParameter(what, param_hint="--key")
     return {name.strip(): value for name, _, value in pairs}
 
 

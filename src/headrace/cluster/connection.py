@@ -43,7 +43,7 @@ COMMON = ("pyarrow",)
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (?P<worker>[\d.]+) than that in driver: ([\d.]+)")
 _NO_PYTHON = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
 _CHOOSE = "or name one that has, by PYSPARK_PYTHON or spark.pyspark.python"
-_REASON = re.compile(r"(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)")
+_REASON = re.compile(r"(?<![\w.])(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)")
 
 
 def is_loopback(master: str) -> bool:

@@ -20,7 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from headrace.cluster.connection import COMMON
-from headrace.errors import Finding, PlatformError, reason
+from headrace.errors import Finding, HeadraceError, PlatformError, reason
 from headrace.storage.private import FULL, unwritable
 
 # Where Spark unpacks it, in the directory that an executor works in.
@@ -114,7 +114,11 @@ def needed(names: Collection[str]) -> dict[str, Distribution]:
     """The distributions of `names`, and those that they need, by their names; raises PlatformError for one not here."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
-    asked = [*(Requirement(name) for name in (*COMMON, *names)), *_own(names)]
+    try:
+        asked = [*(Requirement(name) for name in (*COMMON, *names)), *_own(names)]
+    except InvalidRequirement as error:
+        fix = "write it as pip takes it: requests, or 'requests>=2'"
+        raise HeadraceError(code="HR090", what=f"a package cannot be named so: {error}", fix=fix) from error
     for each in asked:  # which grows as it is read
         name, extras = canonicalize_name(each.name), frozenset(each.extras)
         if name in _OF_SPARK or (name, extras) in seen:

@@ -120,6 +120,7 @@ class Assembly:
             counters=self.counters,
             queries=queries,
             secrets=dict(self.variables.secrets),
+            secret_files=tuple(self.variables.secret_files),
             modules=tuple(self.modules),
         )
 

@@ -342,7 +342,7 @@ def _timed(word: str, interval: str) -> Trigger:
     where = of_frame(sys._getframe(2))
     try:
         return TIMED[word](Duration.parse(interval))
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         what = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
         fault("HR104", what, f"write {word}('5 seconds')", where)
         return Default()

@@ -31,6 +31,7 @@ class Variables:
     dotenv: what the project's `.env` file says, looked at last; `dotenv_passed_over` are the lines of it that
         say nothing.
     secrets: secret values given out, each with the text that stood for it.
+    secret_files: the files that some of them came from, as the project names them.
     may_lack: whether the project may lack variables of what works on data: sources, sinks, settings of Spark, hooks.
     lacking: what is wrong with settings and hooks, if they may lack theirs.
     """
@@ -42,6 +43,7 @@ class Variables:
     dotenv_passed_over: tuple[int, ...] = ()
     root: Path
     secrets: dict[str, str] = field(default_factory=dict)
+    secret_files: dict[str, None] = field(default_factory=dict)
     may_lack: bool = False
     lacking: list[Finding] = field(default_factory=list)
 
@@ -101,6 +103,8 @@ class Variables:
             return reference
         if _SECRET_NAME.search(name) or any(secrets_in(value)):
             self._remember(value, name)
+            if self.dotenv.get(name) == value:
+                self.secret_files[".env"] = None
         return value
 
     def _from_file(self, text: str, where: Where, findings: list[Finding]) -> str | None:
@@ -114,6 +118,7 @@ class Variables:
             findings.append(Finding(code="HR115", what=what, fix=fix, where=where))
             return None
         self._remember(value, f"file:{text}")
+        self.secret_files[text] = None
         return value
 
     def _remember(self, value: str, name: str) -> None:

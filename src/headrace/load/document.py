@@ -161,8 +161,11 @@ class DocumentReading:
         return [(text, where) for text, where in found if text is not None]
 
 
-def read(text: str, file: str) -> tuple[DocumentEntry, list[Finding]]:
-    """The tree of `text`, an empty mapping when it cannot be parsed, and its faults."""
+def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry, list[Finding]]:
+    """The tree of `text`, an empty mapping when it cannot be parsed, and its faults.
+
+    as_texts: plain values stay as they are written, but for null: `12:14` is a time then, not a number of seconds.
+    """
     empty = DocumentEntry(value={}, where=Where(file=file, line=1))
     try:
         if (deep := _too_deep(text)) is not None:
@@ -180,7 +183,7 @@ def read(text: str, file: str) -> tuple[DocumentEntry, list[Finding]]:
         return empty, [Finding(code="HR101", what=what, fix="save the file as UTF-8 text", where=empty.where)]
     if node is None:
         return empty, []
-    walk = _Walk(file)
+    walk = _Walk(file, as_texts)
     try:
         return walk.entry(node, None, frozenset()), walk.findings
     except _TooMany:
@@ -235,8 +238,9 @@ def _fix(what: str, text: str, where: Where) -> str:
 
 
 class _Walk:
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, as_texts: bool) -> None:
         self.file = file
+        self.as_texts = as_texts
         self.findings: list[Finding] = []
         self.scalars = SafeConstructor()
         self.values = 0
@@ -288,7 +292,7 @@ class _Walk:
         if tag == "null":
             return None
         value: Tree = str(node.value)
-        if tag in _SCALARS:
+        if tag in _SCALARS and not self.as_texts:
             with suppress(ValueError, KeyError):
                 value = getattr(self.scalars, _SCALARS[tag])(node)
         return value

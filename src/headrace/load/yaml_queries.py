@@ -87,7 +87,7 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         name=name,
         select=select,
         sink=sink(whose, entry, keys.get("sink"), reading),
-        late=sink(f"{whose}, late", entry, keys["late"], reading) if "late" in keys else None,
+        late=_late(whose, entry, keys.get("late"), reading),
         mode=reading.chosen(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode"),
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
@@ -227,6 +227,17 @@ def sink(
         return None
     options = _options(keys[kind], f"{whose}, sink, {kind},", reading)
     return DeclaredSink(kind=kind, **options, where=keys[kind].where)
+
+
+def _late(
+    whose: str, query: DocumentEntry, entry: DocumentEntry | None, reading: DocumentReading
+) -> DeclaredSink | None:
+    """The sink of late rows, which must take each exactly once."""
+    if entry is not None and not entry.value:
+        fix = "name a sink that takes each row exactly once, as late: {sqlite: {path: late.db, table: late_rows}}"
+        reading.fault("HR112", f"{whose}, late, names no sink", fix, entry.where)
+        return None
+    return None if entry is None else sink(f"{whose}, late", query, entry, reading)
 
 
 def former_names(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> tuple[str, ...]:

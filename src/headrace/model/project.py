@@ -256,6 +256,7 @@ class Project:
     """Everything declared in one directory, seen from one target.
 
     secrets: the secret values that the declarations were filled with, each with the text that stood for it.
+    secret_files: the files that some of them came from, as the project names them.
     modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
     local: the `local_storage` of a rebuild, whose target has that of the query.
     """
@@ -269,6 +270,7 @@ class Project:
     counters: Mapping[str, Counter] = field(default_factory=dict)
     queries: Mapping[str, Query] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    secret_files: tuple[str, ...] = field(default=(), repr=False, compare=False)
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
     local: Path | None = field(default=None, repr=False, compare=False)
 

@@ -39,7 +39,7 @@ class Observers(Observer):
             except PlatformError as error:
                 for finding in error.findings:
                     self.report(finding.weighed("warning"))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self.report(_failed(name, error))
             else:
                 if made is not None:
@@ -95,12 +95,12 @@ class Observers(Observer):
         for name, one in list(self._installed.items()):
             try:
                 tell(one)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 del self._installed[name]
                 self.report(_failed(name, error))
 
 
-def _failed(name: str, error: Exception) -> Finding:
+def _failed(name: str, error: Exception | SystemExit) -> Finding:
     return Finding(
         code="HR875",
         what=f"the observer {name} did not get an event, and gets no more: {type(error).__name__}: {error}",

@@ -38,6 +38,9 @@ MEMORY, OPEN_FILES = "90%", 65_536
 # again may be away for hours, so their number has no limit.
 BACKOFF = ("RestartSec=10", "RestartSteps=8", "RestartMaxDelaySec=300")
 NO_BACKOFF = ("RestartSec=60",)
+# What systemd takes as a user: useradd(8)'s names, and those of directories in networks.
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,254}\$?|[0-9]{1,10}")
+_LONGEST = 100
 SYSTEMD_WITH_BACKOFF = 254
 
 
@@ -50,14 +53,18 @@ def unit(
     memory: str = MEMORY,
     systemd: int | None = None,
 ) -> str:
-    """The text of the unit; raises HeadraceError where it would run as root, or as a user who cannot write.
+    """The text of the unit; raises HeadraceError where it would run as root, as a user who cannot write, or where a
+    value cannot stand in a unit.
 
     user: whom it runs as; None: whom the project's directory belongs to. watchdog: it is started again after so long
     without a batch, a task of one, or a start. memory: what it may use, as systemd writes it. systemd: its version, if
     that is known.
     """
-    owner = user or _owner(project.root)
-    if owner in ("root", "0"):
+    owner = _owner(project.root) if user is None else user
+    if not _USER.fullmatch(owner):
+        fix = "name one that this machine has: --user NAME"
+        raise HeadraceError(code="HR877", what=f"the user {owner!r} is no name of a user", fix=fix)
+    if _is_root(owner):
         raise HeadraceError(
             code="HR877",
             what=f"the service would run as root, to whom {project.root} belongs",
@@ -67,9 +74,14 @@ def unit(
         raise HeadraceError(refused)
     name = unit_name(project)
     java = os.environ.get("JAVA_HOME")
+    root, called = str(project.root.resolve()), command()
+    _require_plain(f"the name of the project {project.name!r}", project.name)
+    _require_plain(f"the directory {root!r}", root, ends=True)
+    _require_plain(f"JAVA_HOME, {java!r},", java or "")
+    _require_plain(f"the path of Headrace {called[0]!r}", called[0], but="\"'\\")
     lines = [
         "[Unit]",
-        f"Description=Headrace project {_text(project.name)}",
+        f"Description=Headrace project '{_text(project.name)}'",
         "After=network-online.target",
         "Wants=network-online.target",
         "StartLimitIntervalSec=0",
@@ -82,11 +94,11 @@ def unit(
         f"MemoryMax={memory}",
         f"LimitNOFILE={OPEN_FILES}",
         f"User={owner}",
-        f"WorkingDirectory={_text(str(project.root.resolve()))}",
-        f"Environment=HEADRACE_TARGET={_quoted(project.target.name)}",
-        *([f"Environment=JAVA_HOME={_quoted(java)}"] if java else []),
+        f"WorkingDirectory={_text(root)}",
+        f"Environment={_quoted(f'HEADRACE_TARGET={project.target.name}')}",
+        *([f"Environment={_quoted(f'JAVA_HOME={java}')}"] if java else []),
         f"EnvironmentFile=-/etc/{name}.env",
-        f"ExecStart={' '.join(map(_argument, (*command(), 'run')))}",
+        f"ExecStart={' '.join(map(_quoted, (*called, 'run')))}",
         "# SIGTERM for headrace alone, which lets the running batches finish; the JVM ends with it.",
         "KillMode=mixed",
         f"TimeoutStopSec={stop_timeout.seconds:.0f}",
@@ -100,6 +112,29 @@ def unit(
         "WantedBy=multi-user.target",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _require_plain(what: str, value: str, *, ends: bool = False, but: str = "") -> None:
+    """Refuse a value that systemd would read as something else, however it is quoted.
+
+    ends: it stands unquoted to the end of its line. but: further characters that systemd refuses there.
+    """
+    is_text = not any("\ud800" <= character <= "\udfff" for character in value)
+    is_line = not re.search(r"[\x00-\x1f\x7f]", value) and not (ends and re.search(r"^\s|[\s\\]$", value))
+    if not (is_text and is_line) or any(character in value for character in but):
+        wrong = "bytes that are no UTF-8" if not is_text else "characters that a unit of systemd cannot hold"
+        fix = "take line breaks, control characters, quotes and backslashes out of it"
+        raise HeadraceError(code="HR877", what=f"{what} has {wrong}", fix=fix)
+
+
+def _is_root(user: str) -> bool:
+    """Whether the name, or the number, is that of the user 0."""
+    if user.isdecimal():
+        return not int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid == 0
+    except KeyError:
+        return user == "root"
 
 
 def _refused_place(user: str, project: Project) -> Finding | None:
@@ -203,8 +238,10 @@ def systemd_version() -> int | None:
 
 def unit_name(project: Project) -> str:
     """What the unit is called: the project's name, and the target where it is not `dev`."""
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", project.name).strip("-.") or "project"
-    return f"headrace-{name}" if project.target.name == "dev" else f"headrace-{name}-{project.target.name}"
+    name, target = (
+        re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:_LONGEST] for name in (project.name, project.target.name)
+    )
+    return f"headrace-{name or 'project'}" + ("" if project.target.name == "dev" else f"-{target}")
 
 
 def command() -> list[str]:
@@ -264,11 +301,8 @@ def _text(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
+    """One word of a line of words. Source: systemd.syntax(7), systemd.service(5)."""
     plain = _text(value)
-    return (
-        plain if re.fullmatch(r"[\w./:@%+-]+", plain) else '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    )
-
-
-def _argument(value: str) -> str:
-    return _quoted(value.replace("$", "$$"))
+    if re.fullmatch(r"[A-Za-z0-9./_:@%+=-]+", plain):
+        return plain
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

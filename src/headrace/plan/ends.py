@@ -11,7 +11,10 @@ from headrace.contract import Sink
 from headrace.contract import Source as SourceConnector
 from headrace.model import NamedSource, Project, Query
 from headrace.plan.difference import Kind, PlanDifference, mixing, python_changes, text_of
+from headrace.plan.time_zones import is_same_clock
 from headrace.queries.form import QueryForm
+
+TIME_ZONE = "spark.sql.session.timeZone"
 
 # Keeps what a callable means, and gives what stands for it.
 Kept: TypeAlias = Callable[[Any], str]
@@ -155,7 +158,7 @@ def ends(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     yield from _sources(before, now)
     yield from _sink(before, now)
     yield from _mode(before, now)
-    yield from _settings(before, now)
+    yield from compare_settings(before, now.settings)
 
 
 def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
@@ -309,10 +312,11 @@ def _mode(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     )
 
 
-def _settings(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    for name in sorted({*before.settings} & {*now.settings}):
-        old, new = before.settings[name], now.settings[name]
-        if old != new:
+def compare_settings(before: QueryForm, settings: Mapping[str, str]) -> Iterator[PlanDifference]:
+    """The settings of a session by which the same expressions mean something else than before."""
+    for name in sorted({*before.settings} & {*settings}):
+        old, new = before.settings[name], settings[name]
+        if old != new and not (name == TIME_ZONE and is_same_clock(old, new)):
             yield PlanDifference(
                 verdict=mixing(before),
                 about=f"setting {name}",
@@ -320,4 +324,5 @@ def _settings(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
                 before=old,
                 now=new,
                 why="the same expressions mean something else from now on",
+                fix=f'set it as it was: spark.conf.set("{name}", "{old}"), or in `spark` of the target',
             )

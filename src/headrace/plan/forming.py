@@ -7,7 +7,7 @@ import hashlib
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -21,7 +21,7 @@ from headrace.model import Project, PythonTransform, Query, Table
 from headrace.plan.code.meaning import libraries, meaning
 from headrace.plan.code.objects import BY_SESSION
 from headrace.plan.code.values import digest_of
-from headrace.plan.ends import sink_facts, source_facts, within
+from headrace.plan.ends import TIME_ZONE, sink_facts, source_facts, within
 from headrace.plan.normal import normal
 from headrace.queries.form import QueryForm
 from headrace.redaction import SECRET_NAME
@@ -54,7 +54,6 @@ _SETTINGS = (
     "spark.sql.parquet.datetimeRebaseModeInRead",
     "spark.sql.parquet.int96RebaseModeInRead",
 )
-_TIME_ZONE = "spark.sql.session.timeZone"
 _TIMES = ("timestamp", "date")
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -92,7 +91,9 @@ def form_of(
         },
         sink=sink_facts(project, query, code.kept),
         mode=query.mode,
-        settings=dict(_settings(frame, tree)),
+        settings=read_settings(
+            frame.sparkSession, (*_SETTINGS, *([TIME_ZONE] if any(map(_has_time, _all(tree.root))) else []))
+        ),
         declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
         pieces=pieces,
         shape=hashlib.sha256(repr((shape.operators, rows, sorted(shape.columns))).encode()).hexdigest()[:16],
@@ -226,16 +227,16 @@ def _local(path: str) -> str:
     return re.sub(r"^file:/+", "/", path)
 
 
-def _settings(frame: DataFrame, tree: PlanTree) -> Iterator[tuple[str, str]]:
+def read_settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
+    """What settings of a session are, those too that were not set; without those that this Spark does not know."""
     from pyspark.errors import PySparkException
 
-    conf = frame.sparkSession.conf
-    for name in _SETTINGS:
-        # Asked with a default, Spark says nothing of a setting that nobody has set.
-        with suppress(PySparkException):  # Another version of Spark may not know it.
-            yield name, str(conf.get(name))
-    if any(_has_time(node) for node in _all(tree.root)):
-        yield _TIME_ZONE, str(conf.get(_TIME_ZONE))
+    settings = {}
+    for name in names:
+        # Asked with a default, Spark says nothing of a setting that was not set.
+        with suppress(PySparkException):
+            settings[name] = str(spark.conf.get(name))
+    return settings
 
 
 def _has_time(node: Node) -> bool:

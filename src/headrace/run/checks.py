@@ -23,6 +23,7 @@ from headrace.observe.history import History
 from headrace.queries.blame import named
 from headrace.queries.layout import history_file
 from headrace.registry import known_failures
+from headrace.run.plan import session_refusals
 from headrace.run.sink_work import of_sink
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import all_settings, applied, default_partitions, executor_memory, is_cluster
@@ -100,12 +101,21 @@ def _analyse(
     try:
         with applied(spark, session_settings(project, spark)):
             found = list(_of_sources(project, queries, spark)) if connect else []
+            for query in () if own else queries:
+                found += _of_session(project, query, spark)
             for query in queries:
                 found += _analysed(project, query, spark, plans, held, connect)
             return found
     finally:
         if own:
             spark.stop()
+
+
+def _of_session(project: Project, query: Query, spark: SparkSession) -> list[Finding]:
+    try:
+        return list(session_refusals(project, query, spark))
+    except (HeadraceError, TypeError, KeyError, ValueError):
+        return []  # What was recorded cannot be read, which `plan` and a start say.
 
 
 def _analysed(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import Observer
 from headrace.contract.observer import QueryState
-from headrace.errors import HeadraceError, QueryFailed
+from headrace.errors import CheckFailed, HeadraceError, QueryFailed
 from headrace.model import Project, Trigger
 from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.run.late_output import WriteLate
+from headrace.run.plan import session_refusals
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import run
 from headrace.spark.jvm.session_conf import in_thread
@@ -208,6 +209,9 @@ def start_all(
     write_late: WriteLate | None = None,
 ) -> ApplicationHandle:
     """Run queries of `project` in a thread, in the caller's session; returns once it is known which they are."""
+    for query in project.queries.values() if queries is None else map(project.query, queries):
+        if refused := tuple(session_refusals(project, query, spark)):
+            raise CheckFailed(refused)
     board, orders, request = Board(), Orders(), StopRequest()
 
     def run_all() -> RunResult:

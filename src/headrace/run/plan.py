@@ -13,13 +13,16 @@ from headrace.build.tables import Tables
 from headrace.check.analysed import analysed
 from headrace.check.structure import concerning
 from headrace.check.triggers import cores, live, refreshed
+from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
-from headrace.plan.forming import NO_NAMES, form_of
+from headrace.plan.difference import worst
+from headrace.plan.ends import compare_settings
+from headrace.plan.forming import NO_NAMES, form_of, read_settings
 from headrace.plan.verdict import Judgement, judged, refusals, remarks, renamed
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
@@ -63,6 +66,25 @@ def plan(
             with applied(session, query_settings(project, query, session)):
                 found.append(_judged(project, query, session, connect))
         return found
+
+
+def session_refusals(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
+    """Why a session of the user's cannot continue a query: its settings are others than those that its batches had.
+
+    Only what was recorded is read; no plan is made.
+    """
+    layout = kept_in(project, query)
+    committed, ran = Checkpoint(layout.checkpoint).last_committed, forms(layout.manifest)
+    if committed is None or not ran or not query.sink.facts.durable:
+        return
+    with applied(spark, query_settings(project, query, spark)):
+        before = QueryForm.of(ran[-1].form or {})
+        settings = read_settings(spark, before.settings)
+    differences = tuple(compare_settings(before, settings))
+    judgement = Judgement(
+        query=query.name, verdict=worst(differences), from_batch=committed + 1, differences=differences
+    )
+    yield from refusals(query, judgement)
 
 
 def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.check.structure import concerning, no_query, structure
 from headrace.contract import Observer
-from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError, nearest
+from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError
 from headrace.model import Project, Query, Trigger
 from headrace.model.operations import Log
 from headrace.observe.board import Board, Orders, RunResult
@@ -116,14 +116,7 @@ def run(
 
 
 def _chosen(project: Project, names: Sequence[str] | None) -> tuple[Query, ...]:
-    unknown = [
-        Finding(code="HR091", what=f"no query is named '{name}'", fix=nearest(name, project.queries))
-        for name in names or ()
-        if name not in project.queries
-    ]
-    if unknown:
-        raise ProjectError(unknown)
-    chosen = tuple(project.queries[name] for name in names) if names else tuple(project.queries.values())
+    chosen = tuple(map(project.query, names)) if names else tuple(project.queries.values())
     if not chosen:
         raise ProjectError([no_query(project)])
     return chosen

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.arguments import judge_arguments
 from headrace.build.plan_builder import registered_tables
 from headrace.checkpoint import BatchWatermarks
 from headrace.contract import SourceBatch, SourcePrefix
@@ -35,6 +36,7 @@ _NEVER_MS, _AT_LAST_MS = -62_135_596_800_000, 253_402_300_799_000
 _FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
+@judge_arguments
 def evaluate(
     project: Project,
     query: str,

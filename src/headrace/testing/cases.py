@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import yaml
-
-from headrace.errors import HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
+from headrace.declare.variables import NoText, read_text
+from headrace.errors import (
+    NOWHERE,
+    Finding,
+    HeadraceError,
+    PlatformError,
+    ProjectError,
+    Where,
+    first_line,
+    nearest,
+)
+from headrace.load import document
+from headrace.load.document import DocumentEntry
 from headrace.model import Project
 from headrace.testing.batch_answer import evaluate, reading
 from headrace.testing.events import (
@@ -40,7 +51,8 @@ class TestCase:
 
     given: the rows of each source, answered as a batch. batches: what comes one after the other: the rows of each
     source, or an event. expect, expect_late: the rows of the result, and those dropped as late; None: not looked at.
-    batch: whether the result must be the batch answer, or a SELECT that says what that is.
+    batch: whether the result must be the batch answer, or a SELECT that says what that is. faults: what is wrong with
+    the entry; it cannot be run then.
     """
 
     __test__ = False  # To pytest it would look like a class of tests.
@@ -53,6 +65,7 @@ class TestCase:
     key: Sequence[str] = ()
     batch: bool | str = True
     where: Where
+    faults: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,32 +85,39 @@ class CaseResult:
         return not (self.differences or self.late or self.error)
 
 
-class _TextLoader(yaml.SafeLoader):
-    """YAML whose plain scalars stay texts, but for NULL: `12:14` is a time here, not a number of seconds."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [pair for pair in pairs if pair[0] in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")]
-        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
 def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
-    """The cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for a wrong one."""
+    """The cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
+    entries = _entries(project, queries)
+    if faults := [finding for case in entries for finding in case.faults]:
+        raise ProjectError(faults)
+    return entries
+
+
+def _entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
+    """The cases of these queries, wrong ones too, and those of which it is not known whose they are."""
     files = sorted(file for file in (project.root / "tests").glob("*.y*ml") if file.suffix in (".yml", ".yaml"))
-    found = [case for file in files for case in _of_file(project, file)]
-    return [case for case in found if not queries or case.query in queries]
+    entries = [case for file in files for case in _of_file(project, file)]
+    return [case for case in entries if not queries or case.query in queries or case.query not in project.queries]
 
 
 def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseResult]:
-    """The result of each of `cases`, as soon as it is there."""
-    for case in cases(project, queries):
+    """The result of each case, as soon as it is there; a wrong one fails, and stops no other."""
+    for case in _entries(project, queries):
         begun = time.monotonic()
         try:
+            if case.faults:
+                raise ProjectError(case.faults)
             differing, late, key = _run(project, case)
-            found = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
-        except (HeadraceError, AssertionError) as error:
-            found = CaseResult(case=case, error=project.redacted(str(error)))
-        yield CaseResult(**{**vars(found), "seconds": time.monotonic() - begun})
+            result = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
+        except HeadraceError as error:
+            placed = [each.but(where=case.where) if each.where == NOWHERE else each for each in error.findings]
+            result = CaseResult(case=case, error=project.redacted("\n".join(map(str, placed))))
+        except AssertionError as error:
+            result = CaseResult(case=case, error=project.redacted(str(error)))
+        except Exception as error:
+            what = f"case '{case.name}' broke off: {type(error).__name__}: {first_line(error)}"
+            result = CaseResult(case=case, error=project.redacted(str(_wrong(case.where, what, _LOOK))))
+        yield replace(result, seconds=time.monotonic() - begun)
 
 
 def fuzz_cases(
@@ -105,7 +125,8 @@ def fuzz_cases(
 ) -> Iterator[CaseResult]:
     """How `fuzz` went for each query, or for all, over the rows of each of its cases, or over generated ones."""
     for query in queries or project.queries:
-        known = cases(project, [query]) or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
+        known = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
+        known = known or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
         for each in known:
             begun, name = time.monotonic(), "fuzz"
             try:
@@ -182,7 +203,7 @@ def _inputs(case: TestCase) -> dict[str, list[Item]]:
         elif not events:
             known = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
             fix = f"write rows by their source, or {known}"
-            raise _wrong(case.where, f"case '{case.name}': {step!r} is no batch and no event", fix)
+            raise ProjectError(_wrong(case.where, f"case '{case.name}': {step!r} is no batch and no event", fix))
     return inputs
 
 
@@ -197,43 +218,79 @@ def _events(step: Any) -> Iterator[tuple[str, TimelineEvent]]:
         elif word == "refresh" and isinstance(told, dict):
             yield "", Refresh(**told)
         elif word == "watermark" and isinstance(told, dict):
-            yield from ((name, Watermark(at)) for name, at in told.items())
+            yield from ((name, Watermark(str(at))) for name, at in told.items())
 
 
 def _of_file(project: Project, file: Path) -> Iterator[TestCase]:
     where = Where(file=str(file.relative_to(project.root)))
+    nothing = TestCase(name=str(where), query="", where=where)
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), _TextLoader)
-    except (OSError, yaml.YAMLError) as error:
-        raise _wrong(where, f"it cannot be read: {error}", "correct the file") from error
-    entries = document.get("tests") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise _wrong(where, "it has no list 'tests'", "begin it with `tests:`, and give each case a name and a query")
-    for entry in entries:
-        yield _case(project, entry, where)
+        top, faults = document.read(read_text(file), str(where), as_texts=True)
+    except NoText as error:
+        faults = [_wrong(replace(where, line=error.line), f"it cannot be read: {error}", "save it as UTF-8 text")]
+        top = DocumentEntry(value={}, where=where)
+    if faults:
+        # The entries may lack what is wrong: none of them is run.
+        yield replace(nothing, faults=tuple(faults))
+        return
+    listed = top.value.get("tests") if isinstance(top.value, dict) else None
+    if listed is None or not isinstance(listed.value, list):
+        fix = "begin it with `tests:`, and give each case a name and a query"
+        yield replace(nothing, faults=(_wrong(where, "it has no list 'tests'", fix),))
+        return
+    for entry in listed.value:
+        yield _case(project, entry)
 
 
-def _case(project: Project, entry: dict[str, Any], where: Where) -> TestCase:
-    name = str(entry.get("name") or entry.get("query"))
-    unknown = next((key for key in entry if key not in KEYS), None)
-    if unknown is not None:
-        raise _wrong(where, f"case '{name}' has an unknown key '{unknown}'", nearest(str(unknown), KEYS))
-    if entry.get("query") not in project.queries:
-        what = f"case '{name}': no query is named '{entry.get('query')}'"
-        raise _wrong(where, what, nearest(str(entry.get("query")), project.queries))
-    if ("given" in entry) == ("batches" in entry):
-        fix = "write `given`, to be answered as a batch, or `batches`, to be run as a stream"
-        raise _wrong(where, f"case '{name}' needs one of `given` and `batches`", fix)
-    if "expect" not in entry and "expect_late" not in entry:
-        raise _wrong(where, f"case '{name}' expects nothing", "write the rows of the result under `expect`")
-    for key, kind in (("given", dict), ("batches", list), ("expect", list), ("expect_late", list), ("key", list)):
-        if not isinstance(entry.get(key, kind()), kind):
-            shape = "a mapping from sources to rows" if kind is dict else "a list"
-            raise _wrong(where, f"case '{name}': `{key}` is no {kind.__name__}", f"write {shape}")
-    word = str(entry.get("batch", "true"))
+def _case(project: Project, entry: DocumentEntry) -> TestCase:
+    plain, where = entry.plain(), entry.where
+    if not isinstance(plain, dict):
+        fault = _wrong(where, "this entry is no mapping", "give each case a name, a query, rows, and what is expected")
+        return TestCase(name=str(where), query="", where=where, faults=(fault,))
+    query = plain.get("query")
+    name = str(plain.get("name") or query)
+    faults = tuple(_faults(project, entry.value, plain, f"case '{name}'", where))  # type: ignore[arg-type]
+    if faults:
+        return TestCase(name=name, query=query if isinstance(query, str) else "", where=where, faults=faults)
+    word = plain.get("batch", "true")
     batch = {"true": True, "false": False}.get(word.lower(), word)
-    return TestCase(**cast("dict[str, Any]", {**entry, "name": name, "batch": batch, "where": where}))
+    return TestCase(**{**plain, "name": name, "batch": batch, "where": where})
 
 
-def _wrong(where: Where, what: str, fix: str) -> ProjectError:
-    return ProjectError(code="HR721", what=what, fix=fix, where=where)
+def _faults(
+    project: Project, entries: Mapping[str, DocumentEntry], plain: Mapping[str, Any], case: str, where: Where
+) -> Iterator[Finding]:
+    """What is wrong with an entry, each at its own line."""
+    for key, entry in entries.items():
+        if key not in KEYS:
+            yield _wrong(entry.where, f"{case} has an unknown key '{key}'", nearest(key, KEYS))
+        elif not isinstance(plain[key], _KINDS[key][0]):
+            yield _wrong(entry.where, f"{case}: `{key}` is not {_KINDS[key][1]}", f"write {_KINDS[key][1]}")
+    if "query" not in plain or (isinstance(plain["query"], str) and plain["query"] not in project.queries):
+        what = f"{case}: no query is named '{plain.get('query')}'"
+        yield _wrong(where, what, nearest(str(plain.get("query")), project.queries))
+    if ("given" in plain) == ("batches" in plain):
+        fix = "write `given`, to be answered as a batch, or `batches`, to be run as a stream"
+        yield _wrong(where, f"{case} needs one of `given` and `batches`", fix)
+    elif "given" in plain and "expect_late" in plain:
+        fix = "write the rows under `batches`, which are run as a stream"
+        yield _wrong(entries["expect_late"].where, f"{case}: in rows that are `given` at once, none is late", fix)
+    if "expect" not in plain and "expect_late" not in plain:
+        yield _wrong(where, f"{case} expects nothing", "write the rows of the result under `expect`")
+    word = plain.get("batch", "true")
+    if isinstance(word, str) and not re.match(r"(true|false)\Z|\s*(select|with|values|from)\b", word, re.IGNORECASE):
+        fix = "write true, false, or a SELECT that says what the result is"
+        yield _wrong(entries["batch"].where, f"{case}: `batch` is '{word}'", fix)
+
+
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    **dict.fromkeys(("name", "query"), (str, "a text")),
+    "given": (dict, "a mapping from sources to rows"),
+    **dict.fromkeys(("batches", "expect", "expect_late", "key"), (list, "a list")),
+    "batch": (str, "true, false or a SELECT"),
+}
+_LOOK = "correct what the case gives or expects; or, if the query's own code failed, that"
+
+
+def _wrong(where: Where, what: str, fix: str) -> Finding:
+    return Finding(code="HR721", what=what, fix=fix, where=where)

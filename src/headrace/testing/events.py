@@ -75,7 +75,7 @@ class Refresh(TimelineEvent):
 
     tables: Mapping[str, Any]
 
-    def __init__(self, **tables: Any) -> None:
+    def __init__(self, /, **tables: Any) -> None:
         object.__setattr__(self, "tables", tables)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.arguments import judge_arguments
 from headrace.errors import CheckFailed, HeadraceError, imported
 from headrace.model import Project
 from headrace.testing.batch_answer import reading
@@ -62,6 +63,7 @@ class _Mistake(NamedTuple):
     is_error: bool = False
 
 
+@judge_arguments
 def fuzz(
     project: Project,
     query: str,

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.arguments import judge_arguments
 from headrace.build.plan_builder import registered_tables
 from headrace.build.project_code import send_code
 from headrace.build.project_session import borrowed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 1_000
 
 
+@judge_arguments
 def record(
     project: Project, query: str, *, batches: int = 5, mask: Sequence[str] = (), spark: SparkSession | None = None
 ) -> Path:

@@ -82,6 +82,9 @@ class ResultRows(Collection[ResultRow]):
         self.key = tuple(key)
         self.columns = tuple(schema.names)
         self._types = {field.name: field.dataType for field in schema}
+        if other := next((name for name in self.key if name not in self.columns), None):
+            what = f"the key names '{other}', which the result does not have"
+            raise ProjectError(code="HR720", what=what, fix=nearest(other, self.columns))
         first = [self.columns.index(name) for name in self.key]
         values = sorted((tuple(row) for row in rows), key=lambda row: _order(row, first))
         self._rows = [ResultRow(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
@@ -132,8 +135,17 @@ class ResultRows(Collection[ResultRow]):
         """
         made = [_record(row, self.columns) for row in given]
         names = [name for name in self.columns if not made or any(name in row for row in made)]
-        rows = [[plain_value(row.get(name), self._types[name]) for name in names] for row in made]
-        return self._of_columns(rows, names)
+        return self._of_columns([[self._value(row, name) for name in names] for row in made], names)
+
+    def _value(self, row: Mapping[str, Any], name: str) -> Any:
+        if name not in row:
+            what = f"the expected row {dict(row)!r} has no column '{name}', which other rows have"
+            raise ProjectError(code="HR720", what=what, fix=f"give `{name}` in each row, or in none")
+        try:
+            return plain_value(row[name], self._types[name])
+        except (ValueError, TypeError, ArithmeticError, AttributeError):
+            what = f"{row[name]!r} is no {self._types[name].simpleString()} for column '{name}'"
+            raise ProjectError(code="HR720", what=what, fix=f"correct the expected row {dict(row)!r}") from None
 
     def only(self, columns: Sequence[str]) -> ResultRows:
         """The rows with these columns alone."""
@@ -309,9 +321,11 @@ def _bare(value: Any) -> Any:
 def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
     if isinstance(row, ResultRow):
         return dict(zip(row._values, row, strict=True))
+    if isinstance(row, str) or not isinstance(row, Mapping | Sequence):
+        row = (row,)
     record = dict(row) if isinstance(row, Mapping) else dict(zip(columns, row, strict=False))
     unknown = next((name for name in record if name not in columns), None)
-    if unknown is not None or len(record) != len(row):
+    if unknown is not None or len(record) != len(row) or not (isinstance(row, Mapping) or len(row) == len(columns)):
         what = f"the expected row {row!r} has a column '{unknown}' that the result has not"
         if unknown is None:
             what = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"

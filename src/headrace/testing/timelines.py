@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.arguments import judge_arguments
 from headrace.build.plan_builder import build, registered_tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
@@ -179,6 +180,7 @@ class TimelineRun:
                         yield ResultRow(dict(zip(inlet.schema.names, row, strict=True)), types)
 
 
+@judge_arguments
 def timeline(
     project: Project,
     query: str,

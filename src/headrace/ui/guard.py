@@ -24,7 +24,9 @@ ACTIONS = {"/api/ask": "POST", "/api/verify": "GET, HEAD, POST", "/api/late": "G
 OWN_HEADER = "x-headrace"
 LINK = "open"
 """The parameter of a link that has the token, as the command prints it."""
-# So many wrong tokens of one address cost nothing; each further one doubles the wait before the next is looked at.
+# So many wrong tokens of one address cost nothing; each further one doubles the time in which others of it are refused.
+# The right one is never refused: it has 16 characters at least, which are not guessed at any speed, while a program
+# with an old token would lock out everyone behind the same address.
 FREE_TRIES, LONGEST_WAIT, FORGOTTEN_AFTER = 5, 300.0, 3_600.0
 ADDRESSES_MOST = 10_000
 _HEADERS = {
@@ -40,14 +42,14 @@ _HEADERS = {
 
 
 class Tries:
-    """Counts wrong tokens by the address that they came from, and says how long it has to wait."""
+    """Counts wrong tokens by the address that they came from, and says how long it should wait."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._wrong: dict[str, tuple[int, float]] = {}
 
     def wait(self, address: str) -> int:
-        """In how many seconds the next token of the address is looked at; 0: now."""
+        """For how many seconds wrong tokens of the address are refused as too many; 0: not any more."""
         wrong, last = self._wrong.get(_network(address), (0, 0.0))
         if wrong < FREE_TRIES:
             return 0
@@ -107,11 +109,11 @@ class Guard:
         return login_page(notice, 429 if wait else 401, **({"Retry-After": str(wait)} if wait else {}))
 
     def _try(self, scope: Scope, token: str) -> int | None:
-        """None: the token is right; else the seconds until the next one is looked at."""
+        """None: the token is right; else the seconds that its address should wait."""
         address = str((scope.get("client") or ("",))[0])
-        if wait := self._tries.wait(address):
-            return wait
         is_right = hmac.compare_digest(token.encode(), self._token.encode())
+        if not is_right and (wait := self._tries.wait(address)):
+            return wait
         self._tries.count(address, is_right=is_right)
         return None if is_right else self._tries.wait(address)
 
@@ -159,7 +161,7 @@ class Guard:
 
 
 _FOREIGN = "this was asked by the page of another site"
-_TOO_MANY = "too many wrong tokens came from this address: the next one is looked at in {} s"
+_TOO_MANY = "too many wrong tokens came from this address: show the right one, or wait {} s"
 
 
 def login_page(notice: str = "", status: int = 200, **headers: str) -> Response:

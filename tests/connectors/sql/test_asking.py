@@ -6,7 +6,7 @@ import json
 import resource
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -220,3 +220,27 @@ def test_an_ask_url_is_looked_at_like_the_url(kind: str, url: str) -> None:
     place = {"postgres": "postgresql://w@localhost/d", "mariadb": "mysql://w@localhost/d"}[kind]
     found: list[OptionError] = list(Database(kind, place).sink(ask_url=url).problems("append"))
     assert [(each.code, each.what.partition(":")[0]) for each in found] == [("HR113", "ask_url")]
+
+
+def named(sink: DatabaseSink) -> list[OptionError]:
+    return [problem for problem in sink.problems("append") if problem.what.startswith("ask_url names")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        ("postgres", "postgresql://r@localhost"),
+        ("postgres", "postgresql://r@localhost/other"),
+        ("postgres", "postgresql://r@localhost?dbname=other"),
+        ("mariadb", "mysql://r@localhost"),
+        ("mariadb", "mysql://r@localhost/other"),
+    ],
+)
+@pytest.mark.plain
+def test_an_ask_url_names_the_database_of_the_result(kind: str, url: str) -> None:
+    scheme = url.partition("://")[0]
+    sink = Database(kind, f"{scheme}://w@localhost/d").sink(ask_url=url)
+    (problem,) = named(sink)
+    assert (problem.code, "the url 'd'" in problem.what) == ("HR113", True)
+    for right in (f"{scheme}://r@replica/d", *([f"{scheme}://r@localhost?dbname=d"] if kind == "postgres" else [])):
+        assert named(replace(sink, ask_url=right)) == []

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql import prepare as exactly_once
@@ -311,6 +311,21 @@ class ServerSink(DatabaseSink):
         if self.ask_url:
             for problem in replace(self, url=self.ask_url).url_problems():
                 yield replace(problem, what=f"ask_url: {problem.what}")
+            asked, written = self._database_of(self.ask_url), self._database_of(self.url)
+            if asked != written:
+                named = f"the database '{asked}'" if asked else "no database"
+                what = f"ask_url names {named}, and the url '{written}'"
+                yield OptionError(what=what, fix="write the same url with a user that may only read")
+
+    @staticmethod
+    def _database_of(url: str) -> str:
+        """The database of a url, by its path or by an option; empty for one that cannot be read."""
+        try:
+            parts = urlsplit(url)
+            given = dict(parse_qsl(parts.query))
+            return unquote(parts.path.strip("/")) or given.get("dbname", "") or given.get("database", "")
+        except ValueError:
+            return ""
 
     def secured_url(self) -> str:
         """The url with what `tls` asks for."""

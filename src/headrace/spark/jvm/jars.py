@@ -21,7 +21,16 @@ from typing import Any
 
 from headrace.contract import Jars
 from headrace.errors import Finding, PlatformError, nearest
-from headrace.spark.jvm.maven import ChecksumError, FetchError, fetch, known_sums, nearest_version
+from headrace.spark.jvm.maven import (
+    ChecksumError,
+    FetchError,
+    changed,
+    fetch,
+    known_sums,
+    nearest_version,
+    read_sums,
+    sum_of,
+)
 from headrace.spark.jvm.settings import FILE_MANAGER_SOURCE, OBJECT_STORE_SETTINGS, default_partitions
 from headrace.storage.durable import replace_file
 
@@ -34,8 +43,9 @@ DELTA = "4.4.0"
 HADOOP, AWS_SDK, ANALYTICS = "3.5.0", "2.35.4", "1.3.1"
 # Settings to which each connector, and the project, adds its own.
 LISTS = ("spark.jars", "spark.sql.extensions")
-# Which coordinates the jars of a directory are of; written last, so that a directory is whole or not there.
-CONTENT = "coordinates"
+# Which coordinates the jars of a directory are of; written last, so that a directory is whole or not there. The sums of
+# all its jars, those that were compiled here too.
+CONTENT, SUMS = "coordinates", "sums"
 SECONDS = 120
 
 
@@ -121,12 +131,38 @@ def cache(kind: str = "connectors") -> Path:
 
 
 def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
-    """The jars of `connector`, or None when they are nowhere."""
+    """The jars of `connector` as they were installed, or None when they are nowhere.
+
+    One that nobody installed is left out, with a warning. Raises PlatformError for one that was changed.
+    """
     for folder in (folder_of(connector, place) for place in places(root)):
         with suppress(FileNotFoundError, NotADirectoryError):
-            if (folder / CONTENT).read_text().split() == content(connector).split():
-                return sorted(folder.glob("*.jar"))
+            is_whole = (folder / CONTENT).read_text().split() == content(connector).split()
+            if is_whole and (jars := _as_installed(connector, folder)) is not None:
+                return jars
     return None
+
+
+def _as_installed(connector: Jars, folder: Path) -> list[Path] | None:
+    """Those jars of a folder that have their sums; None where an older version kept no sums of jars that it fetched."""
+    recorded, jars = folder / SUMS, sorted(folder.glob("*.jar"))
+    sums = {**(read_sums(recorded.read_text()) if recorded.exists() else {}), **known_sums()}
+    if other := changed(jars, sums):
+        named = ", ".join(other)
+        raise PlatformError(
+            code="HR483",
+            what=f"of the connector '{connector.name}' in {folder}, {named} is not the jar that was installed there",
+            fix="find out who changed it; then remove that directory: the next start fetches its jars",
+        )
+    compiled = () if recorded.exists() else {compiled_name(source) for source in connector.sources}
+    unknown = [jar.name for jar in jars if jar.name not in sums and jar.name not in compiled]
+    if unknown and not recorded.exists():
+        return None
+    if unknown:
+        what = f"in {folder}, {', '.join(unknown)} was not installed by Headrace, and is left out of the class path"
+        fix = "remove it; jars of your own belong into spark.jars"
+        print(Finding(code="HR140", what=what, fix=fix), file=sys.stderr)
+    return [jar for jar in jars if jar.name not in unknown]
 
 
 def folder_of(connector: Jars, directory: Path) -> Path:
@@ -153,6 +189,8 @@ def install(connector: Jars, directory: Path) -> list[Path]:
     try:
         fetched = fetch(connector.coordinates, folder, alone=connector.alone)
         compiled = [compile_into(source, folder) for source in connector.sources]
+        sums = "".join(f"{sum_of(jar)}  {jar.name}\n" for jar in (*fetched, *compiled))
+        replace_file(folder / SUMS, sums)
         replace_file(folder / CONTENT, content(connector))
     except ChecksumError as error:
         raise PlatformError(
@@ -202,9 +240,13 @@ def digest(source: str) -> str:
     return f"{source}:{version('pyspark')}:{hashlib.sha256(text).hexdigest()[:16]}"
 
 
+def compiled_name(source: str) -> str:
+    return f"headrace-{Path(source).stem}.jar"
+
+
 def compile_into(source: str, directory: Path) -> Path:
     """The jar of the classes of `source`, a file of this package. Raises CompileError, OSError."""
-    jar = directory / f"headrace-{Path(source).stem}.jar"
+    jar = directory / compiled_name(source)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=directory) as scratch:
         # In a process of its own: its JVM knows no session, and ends with it.
         command = [sys.executable, "-m", "headrace.spark.jvm.jars", str(files("headrace.spark") / source), scratch]

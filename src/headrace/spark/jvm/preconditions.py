@@ -156,7 +156,7 @@ def require_master(master: str) -> None:
 def not_started(error: Exception, master: str) -> PlatformError:
     """Why no session could be made, from an exception of PySpark's or of the JVM's."""
     text = str(error)
-    found = re.findall(r"(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)
+    found = re.findall(r"(?<![\w.])(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)
     named = f"{found[-1][1]} ({found[-1][0]})" if found else tidy(text)
     if "JAVA_GATEWAY_EXITED" in text or "Java gateway process exited" in text:
         named = "its JVM ended before it answered; what it printed stands above"

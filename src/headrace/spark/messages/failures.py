@@ -223,7 +223,7 @@ KNOWN = (
 _STORE_AWAY = re.compile(
     # NetUtils and the DFS client of Hadoop, S3AFileSystem over the SDK of AWS.
     r"(?P<why>Call From \S+ to \S+ failed on [^;\n]+|End of File Exception between local host is[^;\n]+|"
-    r"(?:Unable to execute HTTP request|AWSServiceThrottledException|AWSStatus500Exception)[^\n]*|[^\n]*(?:"
+    r"(?:Unable to execute HTTP request|AWSServiceThrottledException|AWSStatus500Exception)[^\n]*|(?m:^)[^\n]*(?:"
     + "|".join(map(re.escape, OF_HDFS))
     + r")[^\n]*)"
 )

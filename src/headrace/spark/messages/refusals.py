@@ -291,7 +291,7 @@ def first_sentence(error: BaseException) -> str:
     cause: Any = getattr(error, "java_exception", None)
     said = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
-    return without_advice(re.sub(r"\s*SQLSTATE.*$", "", line).strip()) or type(error).__name__
+    return without_advice(re.sub(r"(?<!\s)\s*SQLSTATE.*$", "", line).strip()) or type(error).__name__
 
 
 def without_advice(text: str) -> str:
@@ -317,7 +317,7 @@ def tidy(text: str) -> str:
             kept.append(line)
     sentence = " ".join(kept)
     sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
-    sentence = re.sub(r"\s*SQLSTATE: \w+", "", sentence)
+    sentence = re.sub(r"(?<!\s)\s*SQLSTATE: \w+", "", sentence)
     sentence = re.sub(r"^(An error occurred while calling \S+\s*:\s*)?(\w+\.)+\w*(Exception|Error):\s*", "", sentence)
     sentence = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", sentence)
     sentence = without_advice(re.sub(r";\s*(line \d+.*)?$", "", sentence).strip())
