@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, run
+from headrace.connectors.sql.dialect import (
+    REFUSED_FIX,
+    Connection,
+    Dialect,
+    PartLost,
+    StageError,
+    Transaction,
+    run,
+)
 from headrace.connectors.sql.ledger import Ledger
+from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
+from headrace.connectors.sql.refused import RowWriter
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
 from headrace.connectors.sql.system_tables import QUARANTINE
@@ -44,6 +54,9 @@ class SqlStore(BatchStore[Content]):
     _batch: int = field(default=-1, init=False, repr=False)
     # Whether executors may have staged rows of the batch at hand.
     _has_staged: bool = field(default=False, init=False, repr=False)
+    # Whether a row of the batch refers to a missing one, and whether that one was waited for.
+    _lacks_parent: bool = field(default=False, init=False, repr=False)
+    _has_waited: bool = field(default=False, init=False, repr=False)
     # The table of what the batches have replaced.
     _images: str | None = field(default=None, init=False, repr=False)
 
@@ -53,6 +66,7 @@ class SqlStore(BatchStore[Content]):
     def begin(self, frame: DataFrame, batch: int) -> None:
         if batch != self._batch:
             self._batch, self._transaction.is_in_doubt = batch, False
+            self._lacks_parent = self._has_waited = False
 
     def standing(self, batch: int, *, lock: bool = False) -> Standing:
         ledger = self._ledger()
@@ -84,6 +98,44 @@ class SqlStore(BatchStore[Content]):
         return content
 
     def commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        try:
+            self._commit(rows, batch, admit)
+        except self.dialect.errors as error:
+            self._lacks_parent = self.dialect.lacks_parent(error)
+            raise
+
+    def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        try:
+            self._transact(rows, batch, admit)
+        except self.dialect.errors as error:
+            is_awaited = self.dialect.lacks_parent(error) and not self._has_waited
+            if is_awaited or not self.dialect.refusal(error):
+                raise
+            if self.stage.quarantines:
+                self._transact(rows, batch, admit, row_by_row=True)
+            elif (row := self._first_refused(rows)) is not None:
+                what = f"{self.dialect.name} refuses the row {row}: {row.reason}"
+                raise SinkError(self._finding("HR408", batch, what, REFUSED_FIX)) from error
+            else:
+                raise
+
+    def _first_refused(self, rows: Content) -> BadRow | None:
+        """The first row of the batch that the database refuses by itself; what is written meanwhile is rolled back."""
+        connection, row = self._connect(), None
+        with suppress(*self.dialect.errors):
+            run(connection, self.dialect.begin_write)
+            if self.context.mode == "complete":
+                run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
+            row = next(self._writer(connection, awaits=False).write(rows), None)
+        with suppress(*self.dialect.errors):
+            run(connection, "ROLLBACK")
+        return row
+
+    def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:
+        target = self.table.target(replaces=self.context.mode == "update")
+        return RowWriter(connection=connection, dialect=self.dialect, target=target, awaits=awaits)
+
+    def _transact(self, rows: Content, batch: int, admit: Admission, *, row_by_row: bool = False) -> None:
         connection, bad = self._connect(), 0
         self.dialect.attach(connection, (*rows.parts, *rows.bad_parts))
         if not self.dialect.transactional_ddl:
@@ -99,7 +151,7 @@ class SqlStore(BatchStore[Content]):
                 if self.widened is not None:
                     self._add_columns(connection)
                     ledger.own(self.widened)
-                written, bad = self._write(connection, batch, rows)
+                written, bad = self._write(connection, batch, rows, row_by_row=row_by_row)
                 self.context.on_boundary("inside-transaction", batch)
                 ledger.add(admitted, epoch=self.epoch, rows=written, quarantined=bad)
             self.widened = None
@@ -107,10 +159,11 @@ class SqlStore(BatchStore[Content]):
             if isinstance(error, self.dialect.errors) and self.dialect.is_part_lost(error):
                 raise PartLost("a staging table is gone") from error
             shared = None
-            if isinstance(error, self.dialect.duplicates):
+            if isinstance(error, self.dialect.duplicates) and not self.stage.quarantines:
                 with suppress(*self.dialect.errors):
                     target = self.table.target(replaces=self.context.mode == "update")
-                    shared = shared_key(connection, self.dialect, target, rows)
+                    appends = self.context.mode == "append"
+                    shared = shared_key(connection, self.dialect, target, rows, appends=appends)
             if shared is not None:
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
@@ -126,6 +179,7 @@ class SqlStore(BatchStore[Content]):
         In a database that does not answer nothing is dropped: the next start does that.
         """
         silent = error is not None and self.is_transient(error) and not isinstance(error, PartLost)
+        silent = silent and not self._lacks_parent
         if self._has_staged and (rows is None or not silent):
             self._has_staged = False
             with suppress(*self.dialect.errors):
@@ -138,7 +192,11 @@ class SqlStore(BatchStore[Content]):
             self._connection = None
 
     def pauses(self) -> Iterator[float]:
-        return self.retry.pauses()
+        yield from self.retry.pauses()
+        if self._lacks_parent:
+            # The parent has not come: the last attempt finds the row that lacks it.
+            self._has_waited = True
+            yield 0.0
 
     def _add_columns(self, connection: Connection) -> None:
         """Add the columns that the table still lacks; a database that commits this by itself has it done before."""
@@ -146,12 +204,15 @@ class SqlStore(BatchStore[Content]):
         for statement in self.table.additions(there, self.dialect) if there is not None else ():
             run(connection, statement)
 
-    def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
-        """Write the rows; returns how many came in, and how many were quarantined."""
+    def _write(self, connection: Connection, batch: int, content: Content, *, row_by_row: bool) -> tuple[int, int]:
+        """Write the rows; returns how many came in, and how many were quarantined.
+
+        row_by_row: the database has refused one, and those that it refuses are quarantined too.
+        """
         target = self.table.target(replaces=self.context.mode == "update")
         quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
         bad, existing = 0, None
-        if self.stage.quarantines and self.context.mode == "append" and self.table.key:
+        if self.stage.quarantines and self.context.mode == "append" and self.table.key and not row_by_row:
             content, existing = take_out_existing(connection, self.dialect, target, content)
         if self.rewindable_seconds:
             self._before(connection).keep_batch(batch, content)
@@ -161,6 +222,10 @@ class SqlStore(BatchStore[Content]):
         if self.stage.quarantines:
             bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        if row_by_row:
+            writer = self._writer(connection, awaits=not self._has_waited)
+            refused = quarantine.add(batch, writer.write(content))
+            return content.rows - refused, bad + refused
         if content.table.num_rows:
             self.dialect.write(connection, target, content.table)
         if content.parts:
@@ -179,18 +244,12 @@ class SqlStore(BatchStore[Content]):
         if isinstance(error, StageError):
             return error.is_transient
         if isinstance(error, self.dialect.errors):
-            return self.dialect.is_transient(error)
+            return self.dialect.is_transient(error) or self.dialect.lacks_parent(error)
         return super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, RowError):
-            columns = ", ".join(self.table.key) or "..."
-            fix = (
-                f"filter such rows out, or give them a value: coalesce({columns}, ...); "
-                "or set on_bad_row to quarantine, and they are quarantined"
-            )
-            if "share the key" in str(error):
-                fix = "name columns in key that together identify a row of the result"
+            fix = f"{error.fix}; or filter such rows out; or set on_bad_row to quarantine, and they are quarantined"
             return SinkError(self._finding("HR408", batch, str(error), fix))
         problem: OptionError | None = None
         if isinstance(error, StageError):

@@ -59,12 +59,14 @@ class Ready:
     """A table that is ready to take batches: the epoch of this driver, and what each column takes.
 
     widened: the result's schema, if columns are to be added with the first batch; None: the table has all of them.
+    widest: how many bytes of values one statement may hold; None: any number.
     """
 
     table: ResultTable
     epoch: int
     limits: Mapping[str, Limit]
     widened: str | None = None
+    widest: int | None = None
 
 
 def prepare(
@@ -125,7 +127,8 @@ def _prepared(
         ledger.enter_epoch(epoch + 1)
     limits = table.limits(there, dialect) if there is not None else {}
     drop_staged(connection, dialect, context, epoch + 1)
-    return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None)
+    widest = dialect.widest(connection)
+    return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None, widest=widest)
 
 
 def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str], int]:

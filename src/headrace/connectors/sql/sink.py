@@ -185,6 +185,7 @@ class DatabaseSink(Sink):
             and (quarantines or (context.mode == "update" and not dialect.detects_duplicates)),
             quarantines=quarantines,
             driver_rows=dialect.driver_rows,
+            widest=ready.widest,
         )
         store = SqlStore(
             dialect=dialect,
