@@ -123,7 +123,8 @@ def _prepared(
         # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
         there, owner = dialect.existing(connection, table.name), ledger.owner() or table.owner(ledger)
         added = table.additions(there, dialect) if adds and there is not None else []
-        ledger.own(owner.schema if added and owner is not None and owner.schema else schema)
+        made_for = table.key if changes else owner.made_for if owner is not None and owner.is_of(context) else None
+        ledger.own(owner.schema if added and owner is not None and owner.schema else schema, made_for)
         ledger.enter_epoch(epoch + 1)
     limits = table.limits(there, dialect) if there is not None else {}
     drop_staged(connection, dialect, context, epoch + 1)
@@ -146,6 +147,7 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     changes = list(table.changes(there, dialect, context, owner, adds=adds))
     if there is not None:
         table.require_ours(connection, dialect, context, owner, there.elsewhere)
+        table.require_made_so(ledger, owner)
     return changes, epoch
 
 
@@ -243,6 +245,7 @@ def incompatibilities(
             list(table.changes(there, dialect, context, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
                 table.require_ours(connection, dialect, context, owner, there.elsewhere)
+                table.require_made_so(ledger, owner)
     except (CheckpointError, SinkError) as error:
         yield from findings_of(error)
     except dialect.errors as error:
