@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import pytest
 from headrace.connectors.exactly_once import Retry
 from headrace.contract import OutputMode
 from headrace.errors import SinkError
+from services import MariaDbServer
 
 from .databases import EVERY, Database, Life, database
 
@@ -286,3 +287,30 @@ def test_a_time_before_year_1_is_named_or_quarantined(context: Life, staged: boo
         ("0001-01-01", "9999-12-31 23:59:59.999999")
     ]
     assert context.database.batches() == [(0, 1, 1)]
+
+
+@pytest.fixture
+def small_packets(mariadb_server: MariaDbServer) -> Iterator[MariaDbServer]:
+    """A server that takes statements of 1 MB."""
+    mariadb_server.execute("SET GLOBAL max_allowed_packet = 1048576")
+    yield mariadb_server
+    mariadb_server.execute("SET GLOBAL max_allowed_packet = DEFAULT, GLOBAL local_infile = DEFAULT")
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@PATHS
+def test_a_value_that_no_statement_can_hold_is_staged_or_refused(
+    context: Life, small_packets: MariaDbServer, staged: bool
+) -> None:
+    context.schema, context.mode, context.key = "name STRING, body STRING", "append", ()
+    wide = context.spark.sql("SELECT 'a' name, repeat('xy', 1200000) body UNION ALL SELECT 'b', repeat(\"'\", 600000)")
+    context.begin(staged=staged)(wide, 0)
+    sizes = "SELECT name, length(body) FROM result ORDER BY name"
+    assert context.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
+
+    small_packets.execute("SET GLOBAL local_infile = 0")
+    with pytest.raises(SinkError, match="max_allowed_packet is 1048576") as refused:
+        context.begin(staged=staged)(wide, 1)
+    assert (refused.value.findings[0].code, refused.value.findings[0].passes) == ("HR408", False)
+    assert context.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]

@@ -105,6 +105,7 @@ class SqlStore(BatchStore[Content]):
             raise
 
     def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
         try:
             self._transact(rows, batch, admit)
         except self.dialect.errors as error:
@@ -137,7 +138,6 @@ class SqlStore(BatchStore[Content]):
 
     def _transact(self, rows: Content, batch: int, admit: Admission, *, row_by_row: bool = False) -> None:
         connection, bad = self._connect(), 0
-        self.dialect.attach(connection, (*rows.parts, *rows.bad_parts))
         if not self.dialect.transactional_ddl:
             self._add_columns(connection)
         try:
