@@ -14,6 +14,7 @@ import pytest
 from headrace.connectors.exactly_once import Retry
 from headrace.contract import OutputMode
 from headrace.errors import SinkError
+from headrace.findings import CATALOGUE
 from services import MariaDbServer
 
 from .databases import EVERY, Database, Life, database
@@ -215,6 +216,7 @@ def test_a_parent_row_is_waited_for_and_then_the_row_is_refused(context: Life, s
     assert context.database.query("SELECT name, total FROM result") == [("a", 1)]
     assert context.database.batches() == [(0, 1, 1)]
 
+    context.checkpoint("", offsets=0, commits=0)
     writer = context.begin(staged=staged)
     writer.store.retry = Retry(seconds=60)
     late = threading.Timer(1.5, lambda: context.database.query("INSERT INTO parent VALUES ('c')"))
@@ -310,7 +312,18 @@ def test_a_value_that_no_statement_can_hold_is_staged_or_refused(
     assert context.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
 
     small_packets.execute("SET GLOBAL local_infile = 0")
+    context.checkpoint("", offsets=0, commits=0)
     with pytest.raises(SinkError, match="max_allowed_packet is 1048576") as refused:
         context.begin(staged=staged)(wide, 1)
     assert (refused.value.findings[0].code, refused.value.findings[0].passes) == ("HR408", False)
     assert context.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
+
+
+@pytest.mark.plain
+def test_what_is_no_database_is_final(tmp_path: Path) -> None:
+    (tmp_path / "result.db").write_text("no database" * 100)
+    dialect = Database("sqlite", str(tmp_path / "result.db")).sink().dialect()
+    with pytest.raises(dialect.errors) as refused:
+        dialect.connect()
+    problem = dialect.explain(refused.value)
+    assert (problem.code, CATALOGUE[problem.code].passes, problem.fix) == ("HR425", "never", "name another file")

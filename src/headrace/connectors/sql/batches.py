@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+class _Enough(Exception):
+    """The transaction is to be rolled back: what was looked for is known."""
+
+
 @dataclass(kw_only=True)
 class SqlStore(BatchStore[Content]):
     """A table of a database as one start of a query writes it."""
@@ -123,13 +127,11 @@ class SqlStore(BatchStore[Content]):
     def _first_refused(self, rows: Content) -> BadRow | None:
         """The first row of the batch that the database refuses by itself; what is written meanwhile is rolled back."""
         connection, row = self._connect(), None
-        with suppress(*self.dialect.errors):
-            run(connection, self.dialect.begin_write)
+        with suppress(_Enough, *self.dialect.errors), Transaction().begin(connection, self.dialect):
             if self.context.mode == "complete":
                 run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
             row = next(self._writer(connection, awaits=False).write(rows), None)
-        with suppress(*self.dialect.errors):
-            run(connection, "ROLLBACK")
+            raise _Enough
         return row
 
     def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:

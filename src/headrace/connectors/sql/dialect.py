@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.connectors.exactly_once import RowsLost
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.types import Forms, ResultColumn
+from headrace.connectors.sql.types import Forms, ResultColumn, rows
 from headrace.contract import OptionError
 from headrace.errors import SinkError
 
@@ -263,9 +263,9 @@ class Dialect(ABC):
 
     # ------------------------------------------------------------------------------------------------------- rows
 
-    @abstractmethod
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
+        self.write_rows(connection, target, rows(table, target.columns, self.forms))
 
     @abstractmethod
     def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:

@@ -210,9 +210,6 @@ class MySqlDialect(Dialect):
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
         return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
 
-    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
-        self.write_rows(connection, target, rows(table, target.columns, self.forms))
-
     def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
         # PyMySQL sends many rows in one statement.
         came_in = connection.cursor().executemany(self.insert(target), given)

@@ -119,7 +119,7 @@ def _prepared(
         if changes and not dialect.transactional_ddl:
             # The database has committed by itself; what was found before may have changed since.
             run(connection, dialect.begin_write)
-            _, epoch = _locked(ledger, table, adds=adds)
+            _, epoch = _locked(ledger, table, adds=adds, is_made=True)
         # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
         there, owner = dialect.existing(connection, table.name), ledger.owner() or table.owner(ledger)
         added = table.additions(there, dialect) if adds and there is not None else []
@@ -132,8 +132,10 @@ def _prepared(
     return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None, widest=widest)
 
 
-def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str], int]:
+def _locked(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = False) -> tuple[list[str], int]:
     """What must be changed before the query's batches fit, and the newest epoch; raises when they cannot fit.
+
+    is_made: this start has made the table, and has not yet entered for which key.
 
     Both rows are locked first. An older driver's batch has then ended, no other can begin, and all that is read here
     stays as it is until the commit.
@@ -147,7 +149,8 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     changes = list(table.changes(there, dialect, context, owner, adds=adds))
     if there is not None:
         table.require_ours(connection, dialect, context, owner, there.elsewhere)
-        table.require_made_so(ledger, owner)
+        if not is_made:
+            table.require_made_so(ledger, owner)
     return changes, epoch
 
 

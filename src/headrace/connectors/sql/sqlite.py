@@ -270,9 +270,6 @@ class SqliteDialect(dialect.Dialect):
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({dialect.identifiers(self, columns)})"
 
-    def write(self, connection: dialect.Connection, target: dialect.WriteTarget, table: pa.Table) -> None:
-        self.write_rows(connection, target, rows(table, target.columns, self.forms))
-
     def write_rows(
         self, connection: dialect.Connection, target: dialect.WriteTarget, given: Sequence[tuple[Any, ...]]
     ) -> None:
