@@ -185,6 +185,20 @@ def test_few_refused_rows_among_many_are_found_without_trying_each(context: Life
     assert context.database.batches() == [(0, 4_998, 2)]
 
 
+@DATABASES
+@PATHS
+def test_keys_that_are_there_and_refused_rows_of_one_batch_are_all_quarantined(context: Life, staged: bool) -> None:
+    context.database.query(POSITIVE[context.database.kind][0])
+    context.options, context.mode = {"on_bad_row": "quarantine"}, "append"
+    context.begin(staged=staged)(context.frame([("a", 1)]), 0)
+    context.checkpoint("", offsets=0, commits=0)
+    context.begin(staged=staged)(context.frame([("a", 5), ("b", 2), ("x", -1), (None, 3)], partitions=2), 1)
+    assert sorted(context.database.query("SELECT name, total FROM result")) == [("a", 1), ("b", 2)]
+    assert context.database.batches() == [(0, 1, 0), (1, 1, 3)]
+    assert context.database.query("SELECT count(*) FROM _headrace_quarantine") == [(3,)]
+    assert context.database.left_over() == []
+
+
 PARENT = {
     kind: [
         f"CREATE TABLE parent ({name} PRIMARY KEY)",

@@ -58,6 +58,8 @@ class SqlStore(BatchStore[Content]):
     _batch: int = field(default=-1, init=False, repr=False)
     # Whether executors may have staged rows of the batch at hand.
     _has_staged: bool = field(default=False, init=False, repr=False)
+    # Whether the database has refused a row of the batch, which is then written row by row.
+    _is_refused: bool = field(default=False, init=False, repr=False)
     # Whether a row of the batch refers to a missing one, and whether that one was waited for.
     _lacks_parent: bool = field(default=False, init=False, repr=False)
     _has_waited: bool = field(default=False, init=False, repr=False)
@@ -70,7 +72,7 @@ class SqlStore(BatchStore[Content]):
     def begin(self, frame: DataFrame, batch: int) -> None:
         if batch != self._batch:
             self._batch, self._transaction.is_in_doubt = batch, False
-            self._lacks_parent = self._has_waited = False
+            self._is_refused = self._lacks_parent = self._has_waited = False
 
     def standing(self, batch: int, *, lock: bool = False) -> Standing:
         ledger = self._ledger()
@@ -113,11 +115,14 @@ class SqlStore(BatchStore[Content]):
         try:
             self._transact(rows, batch, admit)
         except self.dialect.errors as error:
+            if self._is_refused:
+                raise
             is_awaited = self.dialect.lacks_parent(error) and not self._has_waited
             if is_awaited or not self.dialect.refusal(error):
                 raise
             if self.stage.quarantines:
-                self._transact(rows, batch, admit, row_by_row=True)
+                self._is_refused = True
+                self._commit(rows, batch, admit)
             elif (row := self._first_refused(rows)) is not None:
                 what = f"{self.dialect.name} refuses the row {row}: {row.reason}"
                 raise SinkError(self._finding("HR408", batch, what, REFUSED_FIX)) from error
@@ -138,7 +143,7 @@ class SqlStore(BatchStore[Content]):
         target = self.table.target(replaces=self.context.mode == "update")
         return RowWriter(connection=connection, dialect=self.dialect, target=target, awaits=awaits)
 
-    def _transact(self, rows: Content, batch: int, admit: Admission, *, row_by_row: bool = False) -> None:
+    def _transact(self, rows: Content, batch: int, admit: Admission) -> None:
         connection, bad = self._connect(), 0
         if not self.dialect.transactional_ddl:
             self._add_columns(connection)
@@ -153,7 +158,7 @@ class SqlStore(BatchStore[Content]):
                 if self.widened is not None:
                     self._add_columns(connection)
                     ledger.own(self.widened)
-                written, bad = self._write(connection, batch, rows, row_by_row=row_by_row)
+                written, bad = self._write(connection, batch, rows)
                 self.context.on_boundary("inside-transaction", batch)
                 ledger.add(admitted, epoch=self.epoch, rows=written, quarantined=bad)
             self.widened = None
@@ -206,15 +211,12 @@ class SqlStore(BatchStore[Content]):
         for statement in self.table.additions(there, self.dialect) if there is not None else ():
             run(connection, statement)
 
-    def _write(self, connection: Connection, batch: int, content: Content, *, row_by_row: bool) -> tuple[int, int]:
-        """Write the rows; returns how many came in, and how many were quarantined.
-
-        row_by_row: the database has refused one, and those that it refuses are quarantined too.
-        """
+    def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
+        """Write the rows; returns how many came in, and how many were quarantined."""
         target = self.table.target(replaces=self.context.mode == "update")
         quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
         bad, existing = 0, None
-        if self.stage.quarantines and self.context.mode == "append" and self.table.key and not row_by_row:
+        if self.stage.quarantines and self.context.mode == "append" and self.table.key and not self._is_refused:
             content, existing = take_out_existing(connection, self.dialect, target, content)
         if self.rewindable_seconds:
             self._before(connection).keep_batch(batch, content)
@@ -224,7 +226,7 @@ class SqlStore(BatchStore[Content]):
         if self.stage.quarantines:
             bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
-        if row_by_row:
+        if self._is_refused:
             writer = self._writer(connection, awaits=not self._has_waited)
             refused = quarantine.add(batch, writer.write(content))
             return content.rows - refused, bad + refused

@@ -296,6 +296,9 @@ _REFUSALS = frozenset(
     )
 )
 
+# The storage engine, memory, a node that joins its cluster (Galera, Group Replication), a statement that was ended.
+_OF_THE_MOMENT = (1030, 1037, 1038, 1047, 1180, 1197, 1206, 1317, 1637, 1969, 3024, 3100, 3101, 3572)
+
 LOCK_WAIT = 1205
 # MariaDB's max_statement_time, MySQL's max_execution_time.
 OUT_OF_TIME = (1969, 3024)
@@ -365,4 +368,5 @@ def explained(error: Exception, url: str) -> OptionError:
     if number in _PASSING:
         fix = "start the server, or correct the url; then start again"
         return OptionError(code="HR405", what=f"{where} does not answer: {text}", fix=fix)
-    return OptionError(code="HR425", what=f"{where} refuses the batch: {text}", fix=BATCH_FIX)
+    code = "HR405" if number in _OF_THE_MOMENT else "HR425"
+    return OptionError(code=code, what=f"{where} refuses it: {text}", fix=BATCH_FIX)

@@ -313,6 +313,8 @@ def locked_table(error: BaseException) -> str:
     return found.group(1) if found else ""
 
 
+# Short of something, an object in use, an operator's doing, the system, an internal error: another day it may pass.
+_OF_THE_MOMENT = ("53", "55", "57", "58", "XX")
 # What a server refuses of a row: a value, a constraint or a partition (22, 23, 44), a size (54), what a trigger raises.
 _REFUSALS = ("22", "23", "44", "54", "P0001")
 
@@ -361,7 +363,8 @@ def explained(error: Exception, url: str) -> OptionError:
             what=f"{where} does not answer: {text}",
             fix="start the server, or correct the url; then start again",
         )
-    return OptionError(code="HR425", what=f"{where} refuses the batch: {text}", fix=BATCH_FIX)
+    code = "HR405" if state.startswith(_OF_THE_MOMENT) else "HR425"
+    return OptionError(code=code, what=f"{where} refuses it: {text}", fix=BATCH_FIX)
 
 
 def _place(url: str) -> str:

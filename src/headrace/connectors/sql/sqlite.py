@@ -382,4 +382,4 @@ class SqliteDialect(dialect.Dialect):
         for sign, code, what, fix in _FAULTS:
             if sign in str(error):
                 return OptionError(code=code, what=f"{where} {what}", fix=fix)
-        return OptionError(code="HR425", what=f"{where} refuses the batch: {error}", fix=dialect.BATCH_FIX)
+        return OptionError(code="HR425", what=f"{where} refuses it: {error}", fix=dialect.BATCH_FIX)
