@@ -338,7 +338,7 @@ def test_a_user_who_may_only_read_is_not_told_of_a_standby(database: Database, s
     name = database.place.rpartition("/")[2]
     setting = f"ALTER {whose.format(name=name)} {{}} default_transaction_read_only"
     for statement in ("CREATE USER reader PASSWORD 'x'", setting.format("SET") + " = on"):
-        server.execute(statement, database=name)
+        server.execute(statement)
     try:
         reader = Database("postgres", server.url(user="reader", password="x", database=name))
         dialect = reader.sink().dialect()
@@ -347,8 +347,8 @@ def test_a_user_who_may_only_read_is_not_told_of_a_standby(database: Database, s
         problem = dialect.explain(refused.value)
         assert (problem.code, "standby" in problem.what, problem.fix) == ("HR414", False, setting.format("RESET"))
     finally:
-        server.execute(setting.format("RESET"), database=name)
-        server.execute("DROP USER reader", database=name)
+        server.execute(setting.format("RESET"))
+        server.execute("DROP USER reader")
 
 
 def test_what_the_server_says_in_several_lines_stays_in_sentences(context: Life, server: Server) -> None:
