@@ -122,7 +122,7 @@ class SqlStore(BatchStore[Content]):
                 raise
             if self.stage.quarantines:
                 self._is_refused = True
-                self._commit(rows, batch, admit)
+                self._transact(rows, batch, admit)
             elif (row := self._first_refused(rows)) is not None:
                 what = f"{self.dialect.name} refuses the row {row}: {row.reason}"
                 raise SinkError(self._finding("HR408", batch, what, REFUSED_FIX)) from error

@@ -89,7 +89,7 @@ class WatchedMySqlConnection(Plain):
     def cursor(self, cursor: Any = None) -> Any:
         """A cursor that sends no more rows at once than the server takes."""
         made = super().cursor(cursor)
-        made.max_stmt_length = min(made.max_stmt_length, self.packet)
+        made.max_stmt_length = min(made.max_stmt_length, self.packet - 1)
         return made
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:
