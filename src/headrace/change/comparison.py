@@ -89,15 +89,15 @@ def _common_type(one: DataType, other: DataType) -> DataType | None:
 
     if one == other:
         return one
-    if all(isinstance(each, T.StringType | T.CharType | T.VarcharType) for each in (one, other)):
+    if all(isinstance(type_, T.StringType | T.CharType | T.VarcharType) for type_ in (one, other)):
         return T.StringType()
-    if not all(isinstance(each, T.NumericType) for each in (one, other)):
+    if not all(isinstance(type_, T.NumericType) for type_ in (one, other)):
         return None
-    if inexact := [each for each in (one, other) if isinstance(each, T.FloatType | T.DoubleType)]:
+    if inexact := [type_ for type_ in (one, other) if isinstance(type_, T.FloatType | T.DoubleType)]:
         return T.FloatType() if T.FloatType() in inexact else T.DoubleType()
-    digits = [each if isinstance(each, T.DecimalType) else T.DecimalType(20, 0) for each in (one, other)]
-    scale = max(each.scale for each in digits)
-    precision = max(each.precision - each.scale for each in digits) + scale
+    digits = [type_ if isinstance(type_, T.DecimalType) else T.DecimalType(20, 0) for type_ in (one, other)]
+    scale = max(type_.scale for type_ in digits)
+    precision = max(type_.precision - type_.scale for type_ in digits) + scale
     return T.DecimalType(precision, scale) if precision <= 38 else None
 
 

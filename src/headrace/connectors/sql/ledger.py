@@ -51,8 +51,8 @@ class Owner:
     @property
     def made_for(self) -> list[str] | None:
         """The key that Headrace has made the table for; None: another program has made it, or it is not known."""
-        found: list[str] | None = json.loads(self.schema).get(_MADE_FOR) if self.schema else None
-        return found
+        key: list[str] | None = json.loads(self.schema).get(_MADE_FOR) if self.schema else None
+        return key
 
     def is_of(self, context: SinkContext) -> bool:
         """Whether this is the life's own table."""
