@@ -216,8 +216,9 @@ class MySqlDialect(Dialect):
         require_all_in(target.table, len(given), came_in or 0)
 
     def widest(self, connection: Connection) -> int | None:
+        [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
         # Written out in a statement, a byte can take two.
-        return int(cast(Any, connection).packet) // 2 - STATEMENT_BYTES
+        return int(size) // 2 - STATEMENT_BYTES
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return LoadStager(self, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
