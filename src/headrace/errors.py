@@ -275,6 +275,12 @@ def first_line(said: object) -> str:
     return next((line.strip() for line in str(said).splitlines() if line.strip()), "")
 
 
+def in_one_line(text: object) -> str:
+    """A text of several lines, as what a server says, with a semicolon for each break that ends no sentence."""
+    lines = [" ".join(line.split()) for line in str(text).splitlines()]
+    return re.sub(r"([.:;?]);", r"\1", "; ".join(line for line in lines if line))
+
+
 def reason(error: BaseException) -> str:
     """Why something could not be read or written, as the end of a sentence; Python's own words only where none fit."""
     if isinstance(error, OSError):

@@ -41,6 +41,22 @@ def test_every_fault_of_a_project_is_told_with_its_line(phones: Path, capsys: py
     assert "did you mean 'key'?" in told
 
 
+@pytest.mark.parametrize(("option", "is_noted"), [("", True), (", rewindable: 7 days", False)])
+def test_check_says_that_a_database_is_not_rewound_without_what_that_needs(
+    option: str, is_noted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = f"{{sqlite: {{path: out.db, table: t, key: [value]{option}}}}}"
+    (tmp_path / "headrace.yml").write_text(
+        "sources: {events: {rate: {}}}\n"
+        f"queries:\n  q: {{select: SELECT * FROM events, sink: {sink}}}\n"
+        "  f: {select: SELECT * FROM events, sink: {files: out}}\n"
+    )
+    assert main(["check", "-C", str(tmp_path), "--no-spark"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  rewind: ")]
+    assert len(lines) == is_noted
+    assert all("declare rewindable: 7 days" in line for line in lines)
+
+
 SELECTED = {
     "all": ([], {"HR256", "HR257", "HR259"}, 2),
     "a query": (["q"], {"HR257", "HR259"}, 1),

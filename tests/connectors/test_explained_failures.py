@@ -30,8 +30,26 @@ CASES: dict[str, tuple[Connector, str, str]] = {
         "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone",
         "HR332",
     ),
+    "a message that is too large": (
+        KafkaSink(bootstrap_servers="k:9092", topic="a"),
+        "org.apache.kafka.common.errors.RecordTooLargeException: The message is 1500088 bytes when serialized",
+        "HR408",
+    ),
+    "an option that Kafka refuses": (
+        KafkaSink(bootstrap_servers="k:9092", topic="a"),
+        "KafkaException: Failed to construct kafka producer\nCaused by: "
+        "org.apache.kafka.common.config.ConfigException: Invalid value soon for configuration linger.ms",
+        "HR113",
+    ),
+    "brokers whose names are not known": (
+        KafkaSink(bootstrap_servers="k:9092", topic="a"),
+        "KafkaException: Failed to construct kafka producer\nCaused by: "
+        "org.apache.kafka.common.config.ConfigException: No resolvable bootstrap urls given in bootstrap.servers",
+        "HR331",
+    ),
     "a broker that is silent": (KAFKA, "org.apache.kafka.common.errors.TimeoutException: 60000 ms", "HR331"),
     "rows that were changed": (DELTA, "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update", "HR344"),
+    "rows that were deleted": (DELTA, "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data", "HR344"),
     "columns that were changed": (DELTA, "[DELTA_SCHEMA_CHANGED] Detected schema change", "HR345"),
     "a version that is gone": (DELTA, "Cannot time travel Delta table to version 3", "HR343"),
     "another table": (DELTA, "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query", "HR346"),
@@ -72,3 +90,15 @@ def test_what_a_function_of_the_user_reads_or_writes_is_explained_as_well(
     assert found.code == code
     ours = "Traceback (most recent call last)\nValueError: no price of a pear"
     assert finding_of_message(ours, subject="query 'q'", where=NOWHERE, installed=known_failures).code == "HR601"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice", "other"),
+    [
+        ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "skip_change_commits", "ignore_deletes"),
+        ("DELTA_SOURCE_IGNORE_DELETE", "ignore_deletes", "ignore_changes"),
+    ],
+)
+def test_the_advice_is_an_option_that_lets_this_change_pass(error: str, advice: str, other: str) -> None:
+    found = finding_of_message(f"[{error}] x", subject="query 'q'", where=NOWHERE, connectors=(DELTA,))
+    assert (advice in found.fix, other in found.fix) == (True, False)

@@ -281,7 +281,7 @@ held: list[Any] = []
         (another_choice, "change discard totals --yes", "HR580", "cut off"),
         (damaged_record, "reset totals --drop-result --yes", "HR584", "cannot be read"),
         (damaged_record, "change undo totals", "HR584", "cannot be read"),
-        (no_database, "reset totals --drop-result --yes", "HR405", "out.db"),
+        (no_database, "reset totals --drop-result --yes", "HR425", "out.db"),
         (no_directory, "reset totals --drop-result --yes", "HR540", "cannot be written"),
         (running, "reset totals --drop-result --yes", "HR526", "already running"),
     ],

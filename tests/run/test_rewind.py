@@ -388,7 +388,7 @@ def no_database(project: Project) -> None:
         (damaged_record, "totals --to-batch 1", "HR584", "cannot be read"),
         (record_of_a_later_version, "totals --to-batch 1", "HR584", "it names another form, '2'"),
         (record_without_a_form, "totals --to-batch 0", "HR580", "a rewind to batch 1 was begun and cut off"),
-        (no_database, "totals --to-batch 1", "HR405", "out.db"),
+        (no_database, "totals --to-batch 1", "HR425", "out.db"),
         (running, "totals --to-batch 1", "HR526", "already running"),
     ],
 )

@@ -135,6 +135,18 @@ def test_a_sink_that_replaces_no_single_row_is_refused_with_a_way(query: str, wh
     assert "anew: headrace re" in str(finding)
 
 
+def test_before_the_first_run_a_repair_says_to_run_it(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    sink = "{sqlite: {path: out.db, table: t, key: [v]}}"
+    (tmp_path / "headrace.yml").write_text(
+        "sources: {events: {files: {path: in, format: json, schema: v INT}}}\n"
+        f"queries: {{q: {{select: SELECT v FROM events, mode: append, sink: {sink}}}}}\n"
+    )
+    with pytest.raises(HeadraceError) as refused:
+        hr.repair(hr.load(tmp_path), "q", spark=spark).apply()
+    assert refused.value.findings[0].fix == "run it first: headrace run q"
+
+
 def test_the_command_shows_asks_and_takes_back(spoilt: Spoilt, capsys: pytest.CaptureFixture[str]) -> None:
     project, right, wrong = spoilt
     where = ["-C", str(project.root)]

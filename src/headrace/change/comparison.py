@@ -15,15 +15,16 @@ from headrace.verify.proof import verify_each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultDifferences:
-    """How the rebuilt result differs from the one in use, in the columns that both have.
+    """How the rebuilt result differs from the one in use, by value, in the columns that both have.
 
     only_before, only_after, different: rows; different ones have the same key. columns: what differs in names and
-    types, a sentence's part each. batch: up to which the former result was, when it was read. samples: some rows that
-    differ, `expected` as they were and `actual` as they are.
+    types and what was not compared, a sentence's part each. batch: up to which the former result was, when it was
+    read. samples: some rows that differ, `expected` as they were and `actual` as they are.
     """
 
     rows_before: int
@@ -66,7 +67,7 @@ def report_on(
     try:
         there = query.sink.read_back(spark, before)
         made = shadow.queries[query.name].sink.read_back(spark, after)
-        differences = _differences(there, made)
+        differences = compare_results(there, made)
     except HeadraceError as error:
         notes += [f"the two results were not compared: {each.what}" for each in error.findings]
     except Exception as error:
@@ -82,24 +83,52 @@ def report_on(
     )
 
 
-def _differences(there: Snapshot, made: Snapshot) -> ResultDifferences:
-    columns = schema_differences(made.rows.schema, there.rows.schema)
+def _common_type(one: DataType, other: DataType) -> DataType | None:
+    """The type in which values of two types can be compared; None: there is none that keeps both."""
+    from pyspark.sql import types as T
+
+    if one == other:
+        return one
+    if all(isinstance(type_, T.StringType | T.CharType | T.VarcharType) for type_ in (one, other)):
+        return T.StringType()
+    if not all(isinstance(type_, T.NumericType) for type_ in (one, other)):
+        return None
+    if inexact := [type_ for type_ in (one, other) if isinstance(type_, T.FloatType | T.DoubleType)]:
+        return T.FloatType() if T.FloatType() in inexact else T.DoubleType()
+    digits = [type_ if isinstance(type_, T.DecimalType) else T.DecimalType(20, 0) for type_ in (one, other)]
+    scale = max(type_.scale for type_ in digits)
+    precision = max(type_.precision - type_.scale for type_ in digits) + scale
+    return T.DecimalType(precision, scale) if precision <= 38 else None
+
+
+def compare_results(there: Snapshot, made: Snapshot) -> ResultDifferences:
+    """Compare the rebuilt result `made` with the one in use, by value also where the type of a column has changed."""
+    from pyspark.sql import functions as F
+
+    columns = list(schema_differences(made.rows.schema, there.rows.schema))
     types = {each.name: each.dataType for each in there.rows.schema}
-    common = [each.name for each in made.rows.schema if types.get(each.name) == each.dataType]
+    shared = {
+        each.name: _common_type(types[each.name], each.dataType) for each in made.rows.schema if each.name in types
+    }
+    common = {name: type_ for name, type_ in shared.items() if type_ is not None}
+    columns += [f"the values of column '{name}' are not compared" for name in shared if name not in common]
     key = made.key if set(made.key) <= set(common) else ()
-    quoted = [f"`{name}`" for name in common]
     if not common:
-        before, after = there.rows.count(), made.rows.count()
+        former, rebuilt = there.rows.count(), made.rows.count()
         return ResultDifferences(
-            rows_before=before,
-            rows_after=after,
-            only_before=before,
-            only_after=after,
+            rows_before=former,
+            rows_after=rebuilt,
+            only_before=former,
+            only_after=rebuilt,
             different=0,
             batch=there.batch,
             columns=columns,
         )
-    found = compare(there.rows.select(*quoted), made.rows.select(*quoted), key)
+    before, after = (
+        snapshot.rows.select(*[F.col(f"`{name}`").cast(type_).alias(name) for name, type_ in common.items()])
+        for snapshot in (there, made)
+    )
+    found = compare(before, after, key)
     return ResultDifferences(
         rows_before=found.rows_expected,
         rows_after=found.rows_actual,

@@ -101,8 +101,11 @@ class Repair(Change[RepairPlan, RepairResult]):
         if verdict.state not in ("mismatch", "undecided"):
             raise self._nothing(f"there is nothing to repair of query '{self.query.name}': {verdict.sentence}")
         if not counts:
-            look = f"look at it: headrace verify {self.query.name}"
-            raise self._refused(f"it is not known which rows are wrong: {verdict.why}", f"{look}; or {self._anew()}")
+            look = f"look at it: headrace verify {self.query.name}; or {self._anew()}"
+            fix = next(
+                (finding.fix for finding in verdict.findings if finding.severity == "error" and finding.fix), look
+            )
+            raise self._refused(f"it is not known which rows are wrong: {verdict.why}", fix)
         written, deleted = counts
         return RepairPlan(query=self.query.name, written=written, deleted=deleted, verdict=verdict)
 

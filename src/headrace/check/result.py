@@ -37,12 +37,16 @@ class HeldState(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult(PlainData):
-    """Every finding, each query's guarantee, what each of its operators keeps, and what they held when it last ran."""
+    """Every finding, each query's guarantee, what each of its operators keeps, and what they held when it last ran.
+
+    no_rewind: why a query cannot be rewound although its sink could keep what that needs.
+    """
 
     findings: tuple[Finding, ...]
     guarantees: Mapping[str, Guarantee]
     states: Mapping[str, tuple[StateBound, ...]] = field(default_factory=dict)
     held: Mapping[str, HeldState] = field(default_factory=dict)
+    no_rewind: Mapping[str, str] = field(default_factory=dict)
 
     def only(self, codes: Sequence[str]) -> CheckResult:
         """The result with the findings alone whose code begins with one of `codes`; all, if there are none."""

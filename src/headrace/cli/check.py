@@ -55,6 +55,8 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
             click.echo(f"  state: {bound.sentence}")
         if name in result.held:
             click.echo(f"  held: {result.held[name].sentence}")
+        if name in result.no_rewind:
+            click.echo(f"  rewind: {result.no_rewind[name]}")
     warnings = sum(finding.severity == "warning" for finding in result.findings)
     counts = (
         (len(project.queries if queries is None else queries), "query"),

@@ -59,11 +59,19 @@ def verify(
     --undo brings back what was there before, until the query has written a batch again.
     """
     given = [_key(text) for text in keys]
-    narrowed = since is not None or part is not None
-    if (repair or undo) and (len(queries) != 1 or narrowed or (repair and undo) or (undo and keys)):
-        raise click.UsageError("--repair, which --key may limit, and --undo are each of one query")
-    if not repair and (options.yes or options.dry_run):
-        raise click.UsageError("--yes and --dry-run are of --repair")
+    way = "--undo" if undo else "--repair"
+    for is_wrong, why in (
+        (repair and undo, "--repair and --undo exclude each other: --undo takes back what --repair has done"),
+        ((repair or undo) and not queries, f"{way} is of one query: headrace verify QUERY {way}"),
+        ((repair or undo) and len(queries) > 1, f"{way} is of one query, and {len(queries)} are named"),
+        (undo and keys, "--undo takes back the whole repair, and takes no --key"),
+        ((repair or undo) and since is not None, f"{way} does not go with --since; --key limits a repair"),
+        ((repair or undo) and part is not None, f"{way} does not go with --part; --key limits a repair"),
+        (not repair and options.yes, "--yes answers the question of --repair, which is not given"),
+        (not repair and options.dry_run, "--dry-run shows what --repair would do, which is not given"),
+    ):
+        if is_wrong:
+            raise click.UsageError(why)
     if repair or undo:
         project, name = options.with_query(queries[0])
         from headrace import api

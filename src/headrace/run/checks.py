@@ -68,6 +68,7 @@ def check(
         guarantees=guarantees,
         states={name: plan.states for name, plan in plans.items()},
         held={name: each for name, each in held.items() if name in guarantees},
+        no_rewind=dict(_no_rewind(query for query in sound if query.name in guarantees)),
     )
 
 
@@ -187,6 +188,14 @@ def _set_back(spark: SparkSession, seen: Watched) -> None:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, value)
+
+
+def _no_rewind(queries: Iterable[Query]) -> Iterator[tuple[str, str]]:
+    """The queries that cannot be rewound although an option of their sinks would let them."""
+    for query in queries:
+        rewind = query.sink.rewind if hasattr(query.sink, "rewindable") else None
+        if rewind is not None and (why := rewind.hindrance(query.mode)):
+            yield query.name, f"its sink cannot go back: {why}; declare rewindable: 7 days on it"
 
 
 def _held(project: Project) -> dict[str, HeldState]:

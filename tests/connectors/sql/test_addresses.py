@@ -65,6 +65,8 @@ POSTGRES_TEXTS = {
     "certificate": ('root certificate file "/x.crt" does not exist', "HR414", False),
     "database": ('FATAL:  database "x" does not exist', "HR414", False),
     "full": ("FATAL:  sorry, too many clients already", "HR405", True),
+    "full for the role": ('FATAL:  too many connections for role "x"', "HR405", True),
+    "full at the pooler": ("FATAL:  no more connections allowed (max_client_conn)", "HR405", True),
 }
 
 
@@ -75,6 +77,28 @@ def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes
     assert (found.code, postgres_connection.is_transient(error)) == (code, passes)
     assert found.what.startswith("PostgreSQL at db:5433 ")
     assert found.fix
+
+
+POSTGRES_STATES = {
+    "a division by zero": ("22012", "HR408"),
+    "a constraint": ("23514", "HR408"),
+    "a view's condition": ("44000", "HR408"),
+    "too wide a row": ("54000", "HR408"),
+    "a trigger": ("P0001", "HR408"),
+    "syntax": ("42601", "HR425"),
+    "what it cannot do": ("0A000", "HR425"),
+    "memory": ("53200", "HR405"),
+    "a statement that was ended": ("57014", "HR405"),
+    "an internal error": ("XX000", "HR405"),
+}
+
+
+@pytest.mark.parametrize(("state", "code"), POSTGRES_STATES.values(), ids=POSTGRES_STATES)
+def test_what_postgres_refuses_of_a_row_is_final_and_what_is_of_the_moment_passes(state: str, code: str) -> None:
+    error = psycopg.errors.lookup(state)("said\nDETAIL:  more")
+    found = postgres_connection.explained(error, "postgresql://db/x")
+    assert (found.code, "said; DETAIL: more" in found.what, bool(found.fix)) == (code, True, True)
+    assert bool(postgres_connection.refusal(error, "postgresql://db/x")) is (code == "HR408")
 
 
 def test_a_full_disk_does_not_pass() -> None:
@@ -94,7 +118,13 @@ MYSQL_ERRORS = {
     "gone": (1146, "HR405", False),
     "read-only": (1290, "HR405", False),
     "tls": (2026, "HR414", False),
-    "other": (1406, "HR405", False),
+    "a user's limit": (1203, "HR405", True),
+    "a user's limit of statements": (1226, "HR405", True),
+    "transactions that read": (1792, "HR414", False),
+    "a node that joins": (1047, "HR405", False),
+    "syntax": (1064, "HR425", False),
+    **{f"a row ({number})": (number, "HR408", False) for number in (1048, 1062, 1118, 1153, 1264, 1292, 1366, 1406)},
+    **{f"a row ({number})": (number, "HR408", False) for number in (1452, 1526, 1644, 3819, 4025)},
 }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -290,3 +291,75 @@ def test_tls_is_used_and_checked_as_asked(context: Life, server: Server, tmp_pat
     with pytest.raises(SinkError, match="TLS") as told:
         context.begin()
     assert told.value.findings[0].code == "HR414"
+
+
+LIMITS = {
+    "postgres": (
+        "CREATE USER limited PASSWORD 'x' CONNECTION LIMIT 0",
+        "SELECT 1",
+        "'limited' no connection more",
+        "ALTER",
+    ),
+    "mariadb": (
+        "CREATE USER limited@'127.0.0.1' IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 1",
+        "GRANT ALL ON *.* TO limited@'127.0.0.1'",
+        "gives this user no more.*max_user_connections",
+        "ALTER USER",
+    ),
+}
+
+
+def test_a_limit_of_connections_is_named_with_the_statement_that_raises_it(database: Database, server: Server) -> None:
+    create, grant, words, fix = LIMITS[database.kind]
+    name = database.place.rpartition("/")[2]
+    for statement in (create, grant):
+        server.execute(statement, database=name)
+    limited = Database(database.kind, server.url(user="limited", password="x", database=name))
+    try:
+        with ExitStack() as held:
+            if database.kind == "mariadb":
+                held.enter_context(closing(limited.connect()))
+            dialect = limited.sink().dialect()
+            with pytest.raises(dialect.errors) as refused:
+                dialect.connect()
+        problem = dialect.explain(refused.value)
+        assert problem.code == "HR405"
+        assert re.search(words, problem.what)
+        assert fix in problem.fix
+        assert dialect.is_transient(refused.value)
+    finally:
+        server.execute("DROP USER limited" + ("@'127.0.0.1'" if database.kind == "mariadb" else ""), database=name)
+
+
+@pytest.mark.parametrize("whose", ["ROLE reader", "DATABASE {name}", "ROLE reader IN DATABASE {name}"])
+def test_a_user_who_may_only_read_is_not_told_of_a_standby(database: Database, server: Server, whose: str) -> None:
+    if database.kind == "mariadb":
+        pytest.skip("MariaDB has no such setting of a user")
+    name = database.place.rpartition("/")[2]
+    setting = f"ALTER {whose.format(name=name)} {{}} default_transaction_read_only"
+    for statement in ("CREATE USER reader PASSWORD 'x'", setting.format("SET") + " = on"):
+        server.execute(statement)
+    try:
+        reader = Database("postgres", server.url(user="reader", password="x", database=name))
+        dialect = reader.sink().dialect()
+        with pytest.raises(dialect.errors) as refused:
+            reader.query("CREATE TABLE t (a INT)")
+        problem = dialect.explain(refused.value)
+        assert (problem.code, "standby" in problem.what, problem.fix) == ("HR414", False, setting.format("RESET"))
+    finally:
+        server.execute(setting.format("RESET"))
+        server.execute("DROP USER reader")
+
+
+def test_what_the_server_says_in_several_lines_stays_in_sentences(context: Life, server: Server) -> None:
+    dialect = context.sink.dialect()
+    server.stop()
+    try:
+        with pytest.raises(dialect.errors) as refused:
+            dialect.connect()
+    finally:
+        server.start()
+    what = dialect.explain(refused.value).what
+    assert "\n" not in what
+    if context.database.kind == "postgres":
+        assert "Connection refused; Is the server running" in what

@@ -30,10 +30,17 @@ _SIZE = re.compile(r"\s*\d+\s*[kmgt]?i?b?\s*", re.IGNORECASE)
 FAILURES = (
     Failure(
         code="HR344",
-        pattern=r"DELTA_SOURCE_TABLE_IGNORE_CHANGES|DELTA_SOURCE_IGNORE_DELETE",
-        what="rows of a Delta table that it reads were changed or deleted",
-        fix="start again with skip_change_commits to leave such versions out, or with ignore_deletes, where rows were "
-        "only deleted; or reset the query (headrace reset QUERY)",
+        pattern=r"DELTA_SOURCE_IGNORE_DELETE",
+        what="rows of a Delta table that it reads were deleted",
+        fix="start again with ignore_deletes to pass over versions that only delete; or reset the query "
+        "(headrace reset QUERY)",
+    ),
+    Failure(
+        code="HR344",
+        pattern=r"DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+        what="files of a Delta table that it reads were rewritten, as by UPDATE, MERGE or the DELETE of single rows",
+        fix="start again with skip_change_commits to leave such versions out, or with ignore_changes to read the "
+        "rewritten files again; or reset the query (headrace reset QUERY)",
     ),
     Failure(
         code="HR345",

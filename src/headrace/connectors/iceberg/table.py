@@ -56,6 +56,14 @@ _WIDER = {
 }
 
 
+# What no later try changes, of pyiceberg's classes and Python's.
+_FINAL = (
+    *("NoSuchTableError", "NoSuchIcebergTableError", "NoSuchNamespaceError", "NoSuchPropertyException", "TypeError"),
+    *("BadRequestError", "UnauthorizedError", "ForbiddenError", "OAuthError", "ValidationError", "ValidationException"),
+    *("ValueError", "ArrowInvalid", "PermissionError"),
+)
+
+
 def _lacking(said: str) -> OptionError:
     return OptionError(
         code="HR011",
@@ -158,10 +166,11 @@ class TableRef:
             return self.error(code=problem.code, what=problem.what, fix=problem.fix)
         what = f"{self} cannot be used: {type(error).__name__}: {said}"
         fix = "start the catalog, or correct its properties; then start again"
-        return self.error(code="HR331" if self.error is SourceError else "HR405", what=what, fix=fix)
+        passes, final = ("HR331", "HR355") if self.error is SourceError else ("HR405", "HR425")
+        return self.error(code=final if type(error).__name__ in _FINAL else passes, what=what, fix=fix)
 
     def _not_there(self) -> HeadraceError:
-        code, fix = "HR332" if self.error is SourceError else "HR405", "create it, or correct its name or the catalog"
+        code, fix = "HR332" if self.error is SourceError else "HR425", "create it, or correct its name or the catalog"
         return self.error(code=code, what=f"{self} is not there", fix=fix)
 
     def masked(self, text: str) -> str:

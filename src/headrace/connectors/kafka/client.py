@@ -59,6 +59,18 @@ FAILURES = (
         fix="create the topic again, or correct its name, and start again",
     ),
     Failure(
+        code="HR408",
+        pattern=r"RecordTooLargeException: (?P<words>[^\n]*)",
+        what="a row of the result is too large for its topic: {words}",
+        fix="raise max.message.bytes of the topic and kafka.max.request.size in the options, or make the rows smaller",
+    ),
+    Failure(
+        code="HR113",
+        pattern=r"kafka\.common\.config\.ConfigException: (?!No resolvable)(?P<words>[^\n]*)",
+        what="Kafka's client refuses an option: {words}",
+        fix="correct the kafka.* options",
+    ),
+    Failure(
         code="HR331",
         pattern=r"kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)|"
         r"Failed to construct kafka",
@@ -201,8 +213,11 @@ def client(
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
-        what = f"no client for the broker at {servers} can be made: {_innermost(cause)}"
-        raise error(code="HR331", what=what, fix="correct bootstrap_servers and the kafka.* options") from None
+        why = _innermost(cause)
+        what = f"no client for the broker at {servers} can be made: {why}"
+        # The address of a broker may be known later; an option stays wrong.
+        code = "HR331" if "No resolvable" in why else "HR113"
+        raise error(code=code, what=what, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
         yield Client(admin, jvm, servers, error, isolation_level(options), limit_ms)
     finally:

@@ -66,7 +66,7 @@ class Socket(Source):
             columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
             return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
         what = f"what {self.host}:{self.port} has sent cannot be read again"
-        raise SourceError(code="HR331", what=what, fix="read from a source that keeps its rows, such as files")
+        raise SourceError(code="HR433", what=what, fix="read from a source that keeps its rows, such as files")
 
     @property
     def readable_as_batch(self) -> bool:

@@ -159,7 +159,7 @@ class CommittedFiles:
             replace_file(home / SCHEMA_FILE, schema)
         except OSError as error:
             what = f"'{self.path}' cannot be written: {reason(error)}"
-            raise SinkError(code="HR405", what=what, fix="make the directory writable") from error
+            raise SinkError(code="HR425", what=what, fix="make the directory writable") from error
 
 
 @dataclass(frozen=True, kw_only=True)

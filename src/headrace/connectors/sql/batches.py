@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, Transaction, run
+from headrace.connectors.sql.dialect import (
+    REFUSED_FIX,
+    Connection,
+    Dialect,
+    PartLost,
+    StageError,
+    Transaction,
+    run,
+)
 from headrace.connectors.sql.ledger import Ledger
+from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
+from headrace.connectors.sql.refused import RowWriter
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
 from headrace.connectors.sql.system_tables import QUARANTINE
@@ -20,6 +30,10 @@ from headrace.errors import Finding, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class _Enough(Exception):
+    """The transaction is to be rolled back: what was looked for is known."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +58,11 @@ class SqlStore(BatchStore[Content]):
     _batch: int = field(default=-1, init=False, repr=False)
     # Whether executors may have staged rows of the batch at hand.
     _has_staged: bool = field(default=False, init=False, repr=False)
+    # Whether the database has refused a row of the batch, which is then written row by row.
+    _is_refused: bool = field(default=False, init=False, repr=False)
+    # Whether a row of the batch refers to a missing one, and whether that one was waited for.
+    _lacks_parent: bool = field(default=False, init=False, repr=False)
+    _has_waited: bool = field(default=False, init=False, repr=False)
     # The table of what the batches have replaced.
     _images: str | None = field(default=None, init=False, repr=False)
 
@@ -53,6 +72,7 @@ class SqlStore(BatchStore[Content]):
     def begin(self, frame: DataFrame, batch: int) -> None:
         if batch != self._batch:
             self._batch, self._transaction.is_in_doubt = batch, False
+            self._is_refused = self._lacks_parent = self._has_waited = False
 
     def standing(self, batch: int, *, lock: bool = False) -> Standing:
         ledger = self._ledger()
@@ -84,8 +104,47 @@ class SqlStore(BatchStore[Content]):
         return content
 
     def commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        try:
+            self._commit(rows, batch, admit)
+        except self.dialect.errors as error:
+            self._lacks_parent = self.dialect.lacks_parent(error)
+            raise
+
+    def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
+        try:
+            self._transact(rows, batch, admit)
+        except self.dialect.errors as error:
+            if self._is_refused:
+                raise
+            is_awaited = self.dialect.lacks_parent(error) and not self._has_waited
+            if is_awaited or not self.dialect.refusal(error):
+                raise
+            if self.stage.quarantines:
+                self._is_refused = True
+                self._transact(rows, batch, admit)
+            elif (row := self._first_refused(rows)) is not None:
+                what = f"{self.dialect.name} refuses the row {row}: {row.reason}"
+                raise SinkError(self._finding("HR408", batch, what, REFUSED_FIX)) from error
+            else:
+                raise
+
+    def _first_refused(self, rows: Content) -> BadRow | None:
+        """The first row of the batch that the database refuses by itself; what is written meanwhile is rolled back."""
+        connection, row = self._connect(), None
+        with suppress(_Enough, *self.dialect.errors), Transaction().begin(connection, self.dialect):
+            if self.context.mode == "complete":
+                run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
+            row = next(self._writer(connection, awaits=False).write(rows), None)
+            raise _Enough
+        return row
+
+    def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:
+        target = self.table.target(replaces=self.context.mode == "update")
+        return RowWriter(connection=connection, dialect=self.dialect, target=target, awaits=awaits)
+
+    def _transact(self, rows: Content, batch: int, admit: Admission) -> None:
         connection, bad = self._connect(), 0
-        self.dialect.attach(connection, (*rows.parts, *rows.bad_parts))
         if not self.dialect.transactional_ddl:
             self._add_columns(connection)
         try:
@@ -107,10 +166,11 @@ class SqlStore(BatchStore[Content]):
             if isinstance(error, self.dialect.errors) and self.dialect.is_part_lost(error):
                 raise PartLost("a staging table is gone") from error
             shared = None
-            if isinstance(error, self.dialect.duplicates):
+            if isinstance(error, self.dialect.duplicates) and not self.stage.quarantines:
                 with suppress(*self.dialect.errors):
                     target = self.table.target(replaces=self.context.mode == "update")
-                    shared = shared_key(connection, self.dialect, target, rows)
+                    appends = self.context.mode == "append"
+                    shared = shared_key(connection, self.dialect, target, rows, appends=appends)
             if shared is not None:
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
@@ -126,6 +186,7 @@ class SqlStore(BatchStore[Content]):
         In a database that does not answer nothing is dropped: the next start does that.
         """
         silent = error is not None and self.is_transient(error) and not isinstance(error, PartLost)
+        silent = silent and not self._lacks_parent
         if self._has_staged and (rows is None or not silent):
             self._has_staged = False
             with suppress(*self.dialect.errors):
@@ -138,7 +199,11 @@ class SqlStore(BatchStore[Content]):
             self._connection = None
 
     def pauses(self) -> Iterator[float]:
-        return self.retry.pauses()
+        yield from self.retry.pauses()
+        if self._lacks_parent:
+            # The parent has not come: the last attempt finds the row that lacks it.
+            self._has_waited = True
+            yield 0.0
 
     def _add_columns(self, connection: Connection) -> None:
         """Add the columns that the table still lacks; a database that commits this by itself has it done before."""
@@ -151,7 +216,7 @@ class SqlStore(BatchStore[Content]):
         target = self.table.target(replaces=self.context.mode == "update")
         quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
         bad, existing = 0, None
-        if self.stage.quarantines and self.context.mode == "append" and self.table.key:
+        if self.stage.quarantines and self.context.mode == "append" and self.table.key and not self._is_refused:
             content, existing = take_out_existing(connection, self.dialect, target, content)
         if self.rewindable_seconds:
             self._before(connection).keep_batch(batch, content)
@@ -161,6 +226,10 @@ class SqlStore(BatchStore[Content]):
         if self.stage.quarantines:
             bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        if self._is_refused:
+            writer = self._writer(connection, awaits=not self._has_waited)
+            refused = quarantine.add(batch, writer.write(content))
+            return content.rows - refused, bad + refused
         if content.table.num_rows:
             self.dialect.write(connection, target, content.table)
         if content.parts:
@@ -179,18 +248,12 @@ class SqlStore(BatchStore[Content]):
         if isinstance(error, StageError):
             return error.is_transient
         if isinstance(error, self.dialect.errors):
-            return self.dialect.is_transient(error)
+            return self.dialect.is_transient(error) or self.dialect.lacks_parent(error)
         return super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, RowError):
-            columns = ", ".join(self.table.key) or "..."
-            fix = (
-                f"filter such rows out, or give them a value: coalesce({columns}, ...); "
-                "or set on_bad_row to quarantine, and they are quarantined"
-            )
-            if "share the key" in str(error):
-                fix = "name columns in key that together identify a row of the result"
+            fix = f"{error.fix}; or filter such rows out; or set on_bad_row to quarantine, and they are quarantined"
             return SinkError(self._finding("HR408", batch, str(error), fix))
         problem: OptionError | None = None
         if isinstance(error, StageError):

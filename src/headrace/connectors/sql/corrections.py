@@ -68,7 +68,7 @@ class TableCorrections(OfTable, SinkCorrections):
                     with suppress(*dialect.errors):
                         dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
         except RowError as error:
-            fix = "correct the query or the table, or set on_bad_row to quarantine"
+            fix = f"{error.fix}; or set on_bad_row to quarantine"
             fix += "" if late is None else "; the late rows can also be exported: --export"
             raise _fault(context, "HR408", str(error), fix, late) from None
         except StageError as error:
@@ -88,6 +88,7 @@ def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
         clustered=True,
         quarantines=quarantines,
         driver_rows=dialect.driver_rows,
+        widest=dialect.widest(ledger.connection),
     )
 
 

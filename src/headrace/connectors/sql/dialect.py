@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.connectors.exactly_once import RowsLost
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.types import Forms, ResultColumn
+from headrace.connectors.sql.types import Forms, ResultColumn, rows
 from headrace.contract import OptionError
 from headrace.errors import SinkError
 
@@ -71,6 +71,15 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
         raise StageError(OptionError(code="HR406", what=what, fix=fix), is_transient=False)
 
 
+# What to do about a row that a database refuses.
+REFUSED_FIX = (
+    "let the query give no such row, or change the table so that it takes it; or set on_bad_row to quarantine, and "
+    "such rows are quarantined"
+)
+# What to do where no start can succeed before a person has acted.
+BATCH_FIX = "remove the cause that the database names, then start again"
+
+
 class Stager(Protocol):
     """One attempt of one task, writing rows into a staging table of its own.
 
@@ -102,6 +111,7 @@ class Dialect(ABC):
     lock_own_tables, unlock_own_tables, give_up_own_tables: the statements around changes of Headrace's own tables, so
     that of several drivers one makes them.
     errors: the exceptions of the client library. duplicates: those that can mean that two rows share a key.
+    check_now: the statement that lets constraints be checked with each statement, and not with the COMMIT.
     """
 
     name: ClassVar[str]
@@ -122,6 +132,7 @@ class Dialect(ABC):
     give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
     errors: ClassVar[tuple[type[Exception], ...]]
     duplicates: ClassVar[tuple[type[Exception], ...]]
+    check_now: ClassVar[str] = ""
 
     @property
     def key_text(self) -> str:
@@ -256,9 +267,17 @@ class Dialect(ABC):
 
     # ------------------------------------------------------------------------------------------------------- rows
 
-    @abstractmethod
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
+        self.write_rows(connection, target, rows(table, target.columns, self.forms))
+
+    @abstractmethod
+    def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
+        """Write rows of plain values, as `types.rows` and `readable` give them; raises StageError as `write`."""
+
+    def widest(self, connection: Connection) -> int | None:
+        """How many bytes of values one statement may hold; None: any number."""
+        return None
 
     @abstractmethod
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
@@ -303,6 +322,14 @@ class Dialect(ABC):
     @abstractmethod
     def is_transient(self, error: Exception) -> bool:
         """Whether the fault may be gone after a while, so that the batch may be tried again."""
+
+    @abstractmethod
+    def refusal(self, error: Exception) -> str:
+        """Why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
+
+    @abstractmethod
+    def lacks_parent(self, error: Exception) -> bool:
+        """Whether a row refers to a row that is missing, which another query may write."""
 
     @abstractmethod
     def is_contended(self, error: Exception) -> bool:

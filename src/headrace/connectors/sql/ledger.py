@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -34,17 +35,24 @@ KEPT_BATCHES = 10_000
 KEPT_PLANS = 100
 _PRUNE_EVERY = 100
 _NO_BATCH = 1 << 60
+_MADE_FOR = "made_for_key"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Which query's result a table holds, and the result's schema as Spark's JSON."""
+    """Which query's result a table holds, and the result's schema as Spark's JSON, with the key of `made_for`."""
 
     query: str
     generation: int
     schema: str
     application: str
     project: str = ""
+
+    @property
+    def made_for(self) -> list[str] | None:
+        """The key that Headrace has made the table for; None: another program has made it, or it is not known."""
+        key: list[str] | None = json.loads(self.schema).get(_MADE_FOR) if self.schema else None
+        return key
 
     def is_of(self, context: SinkContext) -> bool:
         """Whether this is the life's own table."""
@@ -152,9 +160,11 @@ class Ledger(OwnLines):
             project=str(project),
         )
 
-    def own(self, schema: str) -> None:
-        """Write down whose result the table holds from now on."""
+    def own(self, schema: str, made_for: Sequence[str] | None = None) -> None:
+        """Write down whose result the table holds from now on; `made_for`: the key of a table that Headrace made."""
         context = self.context
+        if made_for is not None:
+            schema = json.dumps({**json.loads(schema), _MADE_FOR: list(made_for)})
         self.run(
             f"UPDATE {TABLES} SET application = ?, project = ?, query = ?, generation = ?, spark_schema = ? "
             "WHERE table_name = ?",

@@ -73,10 +73,11 @@ def narrowed(column: ResultColumn, limit: Limit) -> Limit:
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that the table would not take: why, and its values by column."""
+    """A row that the table would not take: why, its values by column, and what to do, where the reason says it."""
 
     reason: str
     values: Mapping[str, Any]
+    fix: str = ""
 
     def __str__(self) -> str:
         text = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
@@ -90,19 +91,22 @@ def split_invalid(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    reasons: dict[int, str] = {}
+    reasons: dict[int, tuple[str, str]] = {}
     for column in known:
         limit = limits.get(column.name)
         if limit is None:
             continue
         array = table.column(column.name)
-        for wrong, reason in _faults(array, column, limit):
+        for wrong, reason, fix in _faults(array, column, limit):
             for at in pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist():
-                reasons.setdefault(at, reason)
+                reasons.setdefault(at, (reason, fix))
     if not reasons:
         return table, []
     bad = sorted(reasons)
-    found = bad_rows(table.take(pa.array(bad)), known, [reasons[at] for at in bad])
+    found = [
+        replace(row, fix=reasons[at][1])
+        for at, row in zip(bad, bad_rows(table.take(pa.array(bad)), known, [reasons[at][0] for at in bad]), strict=True)
+    ]
     keep = pa.array([at not in reasons for at in range(table.num_rows)])
     return table.filter(keep), found
 
@@ -130,38 +134,44 @@ def shared(table: pa.Table, key: Sequence[str]) -> Any:
     return pc.or_(pa.concat_arrays([no, same]), pa.concat_arrays([same, no]))
 
 
-def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[Any, str]]:
-    """For each limit, which values are beyond it, and the reason."""
+def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[Any, str, str]]:
+    """For each limit, which values are beyond it, the reason, and what the query can do."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     name = column.name
     if limit.required and array.null_count:
         reason = f"column '{name}' of the key is NULL" if limit.key else f"column '{name}' takes no NULL"
-        yield pc.is_null(array), reason
+        yield pc.is_null(array), reason, f"give it a value: coalesce({name}, ...)"
     if limit.characters is not None and column.kind in ("text", "json"):
         reason = f"column '{name}' takes at most {limit.characters} characters"
-        yield pc.greater(pc.utf8_length(array), limit.characters), reason
+        fix = f"shorten it: substring({name}, 1, {limit.characters}), or let the table's column take longer texts"
+        yield pc.greater(pc.utf8_length(array), limit.characters), reason, fix
     if limit.size is not None:
-        yield pc.greater(pc.binary_length(array), limit.size), f"column '{name}' takes at most {limit.size} bytes"
+        reason = f"column '{name}' takes at most {limit.size} bytes"
+        yield pc.greater(pc.binary_length(array), limit.size), reason, "let the table's column take longer values"
     if limit.no_zero and column.kind in ("text", "json"):
         # Spark's to_json escapes it.
         mark = "\0" if column.kind == "text" else "\\u0000"
-        yield pc.match_substring(array, mark), f"column '{name}' takes no zero character"
+        fix = f"take the character out: replace({name}, char(0), '')"
+        yield pc.match_substring(array, mark), f"column '{name}' takes no zero character", fix
     if limit.finite and column.kind in ("float", "double"):
-        yield pc.invert(pc.is_finite(array)), f"column '{name}' takes neither NaN nor infinity"
+        reason = f"column '{name}' takes neither NaN nor infinity"
+        yield pc.invert(pc.is_finite(array)), reason, "write NULL for such a value"
     between = f"column '{name}' takes values from {limit.low} to {limit.high}"
     if limit.high is None:
         between = f"column '{name}' takes no value below {limit.low}"
     for bound, beyond in ((limit.low, pc.less), (limit.high, pc.greater)):
         if bound is not None:
-            yield beyond(array, pa.scalar(bound, array.type)), between
+            yield beyond(array, pa.scalar(bound, array.type)), between, "give the table's column a larger type"
     for moment, beyond in ((limit.first, pc.less), (limit.last, pc.greater)):
         if moment is not None:
             days = pa.types.is_date(array.type)
             scalar = pa.scalar(moment.date() if days else moment, pa.date32() if days else pa.timestamp("us"))
             plain = array if days else array.cast(pa.timestamp("us"))
-            yield beyond(plain, scalar), f"column '{name}' takes times from {limit.first} to {limit.last}"
+            upto = f" to {limit.last}" if limit.last else " on"
+            reason = f"column '{name}' takes times from {limit.first}{upto}"
+            yield beyond(plain, scalar), reason, "look where such a time comes from, or write NULL for it"
 
 
 @dataclass(frozen=True)

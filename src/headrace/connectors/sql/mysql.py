@@ -45,6 +45,8 @@ INDEX_BYTES = 3072
 LONGEST_KEY = 255
 # How long a server may say nothing in the middle of the rows of a table that is read.
 STREAM_SECONDS = 120.0
+# What a statement has besides its values.
+STATEMENT_BYTES = 16_384
 # The widest key column that is no text: a decimal of 38 digits.
 WIDEST = 20
 
@@ -208,10 +210,15 @@ class MySqlDialect(Dialect):
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
         return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
 
-    def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
+    def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
         # PyMySQL sends many rows in one statement.
-        came_in = connection.cursor().executemany(self.insert(target), rows(table, target.columns, self.forms))
-        require_all_in(target.table, table.num_rows, came_in or 0)
+        came_in = connection.cursor().executemany(self.insert(target), given)
+        require_all_in(target.table, len(given), came_in or 0)
+
+    def widest(self, connection: Connection) -> int | None:
+        [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
+        # Written out in a statement, a byte can take two.
+        return int(size) // 2 - STATEMENT_BYTES
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return LoadStager(self, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
@@ -305,6 +312,12 @@ class MySqlDialect(Dialect):
 
     def waits_for_lock(self, error: BaseException) -> bool:
         return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
+
+    def refusal(self, error: Exception) -> str:
+        return mysql_connection.refusal(error, self.url)
+
+    def lacks_parent(self, error: Exception) -> bool:
+        return mysql_connection.number_of(error) in mysql_connection.NO_PARENT
 
     def is_contended(self, error: Exception) -> bool:
         return mysql_connection.number_of(error) in mysql_connection.CONTENDED

@@ -24,7 +24,7 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible
+from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible, limit_of
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
@@ -116,6 +116,7 @@ class PostgresDialect(Dialect):
         psycopg.errors.UniqueViolation,
         psycopg.errors.CardinalityViolation,
     )
+    check_now: ClassVar[str] = "SET CONSTRAINTS ALL IMMEDIATE"
     url: str = field(repr=False)
     schema: str = ""
     silence_seconds: float = SILENCE_SECONDS
@@ -165,20 +166,26 @@ class PostgresDialect(Dialect):
         return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 
     def limit_of(self, column: ResultColumn) -> Limit:
-        return Limit(no_zero=True) if column.kind in ("text", "json") else Limit()
+        return limit_of(self.declare(column, ()))
 
     def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there, column, self.declare(column, ()))
 
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
-        values = [array.to_pylist() for array in texts(table, target.columns, self.forms)]
+        self._insert(connection, target, [array.to_pylist() for array in texts(table, target.columns, self.forms)])
+
+    def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
+        self._insert(connection, target, [list(map(_text, values)) for values in zip(*given, strict=True)])
+
+    def _insert(self, connection: Connection, target: WriteTarget, values: list[list[str | None]]) -> None:
+        """Write rows that are given as the texts of each column."""
         types = [self.declare(column, ()) for column in target.columns]
         arrays = ", ".join(["%s::text[]"] * len(values))
         names = [f"c{at}" for at in range(len(values))]
         cast_names = ", ".join(f"{name}::{type_}" for name, type_ in zip(names, types, strict=True))
         source = f"SELECT {cast_names} FROM unnest({arrays}) AS given ({', '.join(names)})"
         cursor = connection.cursor().execute(self.insert_from(target, source), values)
-        require_all_in(target.table, table.num_rows, cursor.rowcount)
+        require_all_in(target.table, len(values[0]), cursor.rowcount)
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return CopyStager(self, name, columns)
@@ -246,6 +253,8 @@ class PostgresDialect(Dialect):
 
     def explain(self, error: Exception) -> OptionError:
         problem = postgres_connection.explained(error, self.url)
+        if postgres_connection.sqlstate(error) == postgres_connection.READ_ONLY:
+            return postgres_connection.read_only_cause(self.url) or problem
         if not self.waits_for_lock(error):
             return problem
         holder = postgres_connection.lock_holder(self.url, postgres_connection.locked_table(error))
@@ -257,11 +266,24 @@ class PostgresDialect(Dialect):
     def waits_for_lock(self, error: BaseException) -> bool:
         return postgres_connection.sqlstate(error) == postgres_connection.LOCK_WAIT
 
+    def refusal(self, error: Exception) -> str:
+        return postgres_connection.refusal(error, self.url)
+
+    def lacks_parent(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.errors.ForeignKeyViolation)
+
     def is_contended(self, error: Exception) -> bool:
         return postgres_connection.is_contended(error)
 
     def is_part_lost(self, error: Exception) -> bool:
         return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
+
+
+def _text(value: Any) -> str | None:
+    """A plain value as PostgreSQL reads it."""
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    return None if value is None else str(value)
 
 
 class CopyStager:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from headrace.connectors.sql import limits
@@ -167,7 +168,7 @@ def _column(row: Sequence[Any]) -> limits.ExistingColumn:
         str(name),
         _full(str(declared), int(mod)),
         bool(required) and not default and not identity,
-        replace(_limit(str(declared), int(mod)), required=bool(required)),
+        replace(limit_of(str(declared), int(mod)), required=bool(required)),
         blocker=blocker,
         key_blocker="" if exact else texts,
         constant=bool(default) and not identity,
@@ -186,11 +187,14 @@ def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str
     return None
 
 
-def _limit(declared: str, mod: int) -> limits.Limit:
+def limit_of(declared: str, mod: int = -1) -> limits.Limit:
+    """What a column of this type takes, and of a date or time, what has a text that it reads."""
     if declared == "character varying":
         return limits.Limit(characters=mod - 4 if mod > 0 else None, no_zero=True)
     if declared in ("text", "jsonb", "json"):
         return limits.Limit(no_zero=True)
+    if declared.startswith(("date", "timestamp")):
+        return limits.Limit(first=datetime.min)
     if declared in _INTEGERS:
         return limits.Limit(low=-_INTEGERS[declared], high=_INTEGERS[declared] - 1)
     if declared == "numeric" and mod >= 0:

@@ -14,8 +14,10 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
+from headrace.connectors.sql.dialect import BATCH_FIX, REFUSED_FIX
 from headrace.connectors.sql.silence import CONNECT_SECONDS, IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
 from headrace.contract import Identity, OptionError, canonical_server, is_loopback
+from headrace.errors import in_one_line
 from headrace.redaction import encoding_fault, without
 
 # What libpq is asked where the url does not say it: a peer that is gone is noticed within a minute.
@@ -236,6 +238,7 @@ def _servers(known: dict[str, Any]) -> set[str]:
 _PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P03", "25P04", "53300")
 
 LOCK_WAIT = "55P03"
+READ_ONLY = "25006"
 NO_CONNECTION_LEFT = "53300"
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
     ("28P01", "HR414", "refuses the password", "give the url the new password, then start again"),
@@ -252,6 +255,31 @@ _WORDS: tuple[tuple[str, str, str, str], ...] = (
     ("40001", "HR405", "ended the transaction, as others wrote at once", "start again"),
     ("25006", "HR405", "may only be read: it is a standby", "name the primary server in the url"),
 )
+_LIMITED = re.compile(r'too many connections for (role|database) "(.+?)"')
+_READ_ONLY = """
+SELECT current_user, current_database(), pg_is_in_recovery(), source FROM pg_settings
+WHERE name = 'default_transaction_read_only'
+"""
+# The statement that ends it, by where the setting comes from.
+_RESETS = {
+    "user": "ALTER ROLE {0} RESET default_transaction_read_only",
+    "database": "ALTER DATABASE {1} RESET default_transaction_read_only",
+    "database user": "ALTER ROLE {0} IN DATABASE {1} RESET default_transaction_read_only",
+}
+
+
+def read_only_cause(url: str) -> OptionError | None:
+    """Why the server lets this user only read, where it is the server that writes; None: it is a standby."""
+    row = None
+    with suppress(psycopg.Error), closing(_opened(url)) as other:
+        other.silence_seconds = CONNECT_SECONDS
+        row = other.execute(_READ_ONLY).fetchone()
+    if row is None or row[2]:
+        return None
+    user, database, _, source = row
+    what = f"PostgreSQL at {_place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
+    fix = _RESETS.get(source, "set default_transaction_read_only to off there").format(user, database)
+    return OptionError(code="HR414", what=what, fix=fix)
 
 
 def sqlstate(error: BaseException) -> str:
@@ -269,6 +297,8 @@ def sqlstate(error: BaseException) -> str:
         ("no pg_hba.conf entry", "28000"),
         ("does not exist", "3D000" if 'database "' in text else "28000"),
         ("too many clients", "53300"),
+        ("too many connections for", "53300"),
+        ("no more connections allowed", "53300"),
         ("remaining connection slots", "53300"),
     ):
         if sign in text:
@@ -281,6 +311,17 @@ def locked_table(error: BaseException) -> str:
     context = getattr(getattr(error, "diag", None), "context", None) or ""
     found = re.search(r'in relation "(.+?)"', context)
     return found.group(1) if found else ""
+
+
+# Short of something, an object in use, an operator's doing, the system, an internal error: another day it may pass.
+_OF_THE_MOMENT = ("53", "55", "57", "58", "XX")
+# What a server refuses of a row: a value, a constraint or a partition (22, 23, 44), a size (54), what a trigger raises.
+_REFUSALS = ("22", "23", "44", "54", "P0001")
+
+
+def refusal(error: BaseException, url: str) -> str:
+    """Why the server refuses a row, in its own words; "" if it refuses something else."""
+    return without(in_one_line(error), url) if sqlstate(error).startswith(_REFUSALS) else ""
 
 
 def is_transient(error: Exception) -> bool:
@@ -299,13 +340,20 @@ def explained(error: Exception, url: str) -> OptionError:
     """The error as one sentence, without a password."""
     where = f"PostgreSQL at {_place(url)}"
     state = sqlstate(error)
-    text = without(" ".join(str(error).split()), url)
+    text = without(in_one_line(error), url)
+    if state.startswith(_REFUSALS):
+        return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=REFUSED_FIX)
     if isinstance(error, errors.InsufficientPrivilege):
         fix = "grant it: the documentation of the sink lists the rights that it needs"
         return OptionError(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
     if state == "TLS":
         fix = "look at sslmode and sslrootcert in the url, and at the server's certificate"
         return OptionError(code="HR414", what=f"{where} cannot be reached by TLS as asked: {text}", fix=fix)
+    if state == NO_CONNECTION_LEFT and (limited := _LIMITED.search(text)):
+        whose, name = limited.groups()
+        fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
+        what = f"{where} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
+        return OptionError(code="HR405", what=what, fix=fix)
     for sign, code, what, fix in _WORDS:
         if state == sign:
             return OptionError(code=code, what=f"{where} {what}", fix=fix)
@@ -315,7 +363,8 @@ def explained(error: Exception, url: str) -> OptionError:
             what=f"{where} does not answer: {text}",
             fix="start the server, or correct the url; then start again",
         )
-    return OptionError(code="HR405", what=f"{where} refused the batch: {text}")
+    code = "HR405" if state.startswith(_OF_THE_MOMENT) else "HR425"
+    return OptionError(code=code, what=f"{where} refuses it: {text}", fix=BATCH_FIX)
 
 
 def _place(url: str) -> str:

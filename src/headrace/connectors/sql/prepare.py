@@ -59,12 +59,14 @@ class Ready:
     """A table that is ready to take batches: the epoch of this driver, and what each column takes.
 
     widened: the result's schema, if columns are to be added with the first batch; None: the table has all of them.
+    widest: how many bytes of values one statement may hold; None: any number.
     """
 
     table: ResultTable
     epoch: int
     limits: Mapping[str, Limit]
     widened: str | None = None
+    widest: int | None = None
 
 
 def prepare(
@@ -117,19 +119,23 @@ def _prepared(
         if changes and not dialect.transactional_ddl:
             # The database has committed by itself; what was found before may have changed since.
             run(connection, dialect.begin_write)
-            _, epoch = _locked(ledger, table, adds=adds)
+            _, epoch = _locked(ledger, table, adds=adds, is_made=True)
         # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
         there, owner = dialect.existing(connection, table.name), ledger.owner() or table.owner(ledger)
         added = table.additions(there, dialect) if adds and there is not None else []
-        ledger.own(owner.schema if added and owner is not None and owner.schema else schema)
+        made_for = table.key if changes else owner.made_for if owner is not None and owner.is_of(context) else None
+        ledger.own(owner.schema if added and owner is not None and owner.schema else schema, made_for)
         ledger.enter_epoch(epoch + 1)
     limits = table.limits(there, dialect) if there is not None else {}
     drop_staged(connection, dialect, context, epoch + 1)
-    return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None)
+    widest = dialect.widest(connection)
+    return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None, widest=widest)
 
 
-def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str], int]:
+def _locked(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = False) -> tuple[list[str], int]:
     """What must be changed before the query's batches fit, and the newest epoch; raises when they cannot fit.
+
+    is_made: this start has made the table, and has not yet entered for which key.
 
     Both rows are locked first. An older driver's batch has then ended, no other can begin, and all that is read here
     stays as it is until the commit.
@@ -143,6 +149,8 @@ def _locked(ledger: Ledger, table: ResultTable, *, adds: bool) -> tuple[list[str
     changes = list(table.changes(there, dialect, context, owner, adds=adds))
     if there is not None:
         table.require_ours(connection, dialect, context, owner, there.elsewhere)
+        if not is_made:
+            table.require_made_so(ledger, owner)
     return changes, epoch
 
 
@@ -240,6 +248,7 @@ def incompatibilities(
             list(table.changes(there, dialect, context, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
                 table.require_ours(connection, dialect, context, owner, there.elsewhere)
+                table.require_made_so(ledger, owner)
     except (CheckpointError, SinkError) as error:
         yield from findings_of(error)
     except dialect.errors as error:

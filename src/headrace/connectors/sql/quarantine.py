@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, WriteTarget, identifiers, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
-from headrace.connectors.sql.staging import BAD_COLUMNS, Content, row_text
+from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
 from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
 from headrace.connectors.sql.types import rows
 
@@ -59,17 +59,17 @@ _KEYS_AT_ONCE = 100
 
 
 def shared_key(
-    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content
+    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content, *, appends: bool
 ) -> tuple[str, str] | None:
-    """What is wrong, and what to do, or None if no row of the batch has the key of another."""
+    """What is wrong, and what to do, or None if no row has the key of another; `appends`: one of the table counts."""
     if not target.key:
         return None
     key = ", ".join(target.key)
     for part_rows in (_twice_in_table(target, content.table), _twice_in_parts(connection, dialect, target, content)):
         for row in part_rows:
             what = f"rows share the key ({key}), the first is {row}"
-            return what, "name columns in key that together identify a row of the result"
-    for row in _existing(connection, dialect, target, content):
+            return what, SHARED_KEY_FIX
+    for row in _existing(connection, dialect, target, content) if appends else ():
         what = f"the row {row} has a key that table '{target.table}' already holds"
         return what, "use mode update to replace rows, or a key that identifies each row"
     return None

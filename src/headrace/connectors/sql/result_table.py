@@ -172,6 +172,24 @@ class ResultTable:
             fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
             raise SinkError(code="HR407", what=what, fix=fix)
 
+    def require_made_so(self, ledger: Ledger, owner: Owner | None) -> None:
+        """Raise SinkError for a table without a batch that Headrace made for another key, which the table keeps."""
+        made_for = owner.made_for if owner is not None and owner.is_of(ledger.context) else None
+        if made_for is None or set(made_for) == set(self.key) or ledger.last() is not None:
+            return
+        if self.has_rows(ledger.connection, ledger.dialect):
+            return
+        former, now = (f"the key ({', '.join(key)})" if key else "no key" for key in (made_for, self.key))
+        again = f"; or give key: {', '.join(made_for)} again" if made_for else ""
+        drop = ledger.dialect.quote(self.name).replace("%%", "%")
+        raise SinkError(
+            self._refusal(
+                ledger.context,
+                f"Headrace made it with {former}, and the sink has {now}",
+                f"it is empty and no batch is in: DROP TABLE {drop}, and the next start makes it as declared{again}",
+            )
+        )
+
     def require_ours(
         self, connection: Connection, dialect: Dialect, context: SinkContext, owner: Owner | None, elsewhere: str
     ) -> None:

@@ -52,11 +52,12 @@ class DatabaseSink(Sink):
     renamed_from: the name that the table had before: it is renamed at the next start, with its ledger.
     key: the columns that identify a row.
     on_bad_row: a row that the table does not take (NULL in the key, a key that another row has, a value too long or
-    out of range) ends the batch with an error that names it (fail), or goes to the table `_headrace_quarantine` in the
-    batch's own transaction (quarantine).
+    out of range, or what the database itself refuses) ends the batch with an error that names it (fail), or goes to
+    the table `_headrace_quarantine` in the batch's own transaction (quarantine).
     on_schema_change: a column that the table lacks is an error before start (refuse), or is added as a nullable one
     (add).
-    retry_seconds: how long a batch is tried again while the database does not answer, or a lock is held.
+    retry_seconds: how long a batch is tried again while the database does not answer, a lock is held, or a row waits
+    for the row that it refers to.
     silence_seconds: a server that has said nothing for so long while a statement runs is asked on another connection
     whether it still works on it; if not, the connection is cut and the batch is tried again.
     rewindable: for how long each batch keeps what it replaces, such as `7 days`, so that `headrace rewind` can bring
@@ -185,6 +186,7 @@ class DatabaseSink(Sink):
             and (quarantines or (context.mode == "update" and not dialect.detects_duplicates)),
             quarantines=quarantines,
             driver_rows=dialect.driver_rows,
+            widest=ready.widest,
         )
         store = SqlStore(
             dialect=dialect,

@@ -115,13 +115,13 @@ _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION,
 _LOCKED = "database is locked"
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
 _FAULTS = (
-    ("is full", "cannot grow: the disk is full", "free disk space, then start again"),
-    ("readonly database", "may only be read", "give this user the right to write the file and its directory"),
-    ("unable to open", "cannot be opened", "give this user the right to make the file and its directory"),
-    ("not a database", "is no SQLite database", "name another file"),
-    ("malformed", "is damaged", "restore it from a copy"),
-    ("disk I/O error", "cannot be written: the disk reports an error", "look at the disk, then start again"),
-    ("no such table", "holds no result of this query yet", "run the query first"),
+    ("is full", "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
+    ("readonly database", "HR414", "may only be read", "give this user the right to write the file and its directory"),
+    ("unable to open", "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
+    ("not a database", "HR425", "is no SQLite database", "name another file"),
+    ("malformed", "HR425", "is damaged", "restore it from a copy"),
+    ("disk I/O error", "HR405", "cannot be written: the disk reports an error", "look at the disk, then start again"),
+    ("no such table", "HR405", "holds no result of this query yet", "run the query first"),
 )
 
 
@@ -270,8 +270,9 @@ class SqliteDialect(dialect.Dialect):
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({dialect.identifiers(self, columns)})"
 
-    def write(self, connection: dialect.Connection, target: dialect.WriteTarget, table: pa.Table) -> None:
-        given = rows(table, target.columns, self.forms)
+    def write_rows(
+        self, connection: dialect.Connection, target: dialect.WriteTarget, given: Sequence[tuple[Any, ...]]
+    ) -> None:
         came_in = cast(sqlite3.Connection, connection).executemany(self.insert(target), given).rowcount
         dialect.require_all_in(target.table, len(given), came_in)
 
@@ -334,6 +335,13 @@ class SqliteDialect(dialect.Dialect):
     def is_transient(self, error: Exception) -> bool:
         return "locked" in str(error) or "disk I/O error" in str(error)
 
+    def refusal(self, error: Exception) -> str:
+        # Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
+        return str(error) if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)) else ""
+
+    def lacks_parent(self, error: Exception) -> bool:
+        return "FOREIGN KEY" in self.refusal(error)
+
     def is_contended(self, error: Exception) -> bool:
         return "locked" in str(error) or "already exists" in str(error)
 
@@ -368,7 +376,10 @@ class SqliteDialect(dialect.Dialect):
         if _LOCKED in str(error):
             what = f"the SQLite file '{self.path}' is locked by {_lock_holder(self.path) or 'another process'}"
             return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
-        for sign, what, fix in _FAULTS:
+        where = f"the SQLite file '{self.path}'"
+        if text := self.refusal(error):
+            return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=dialect.REFUSED_FIX)
+        for sign, code, what, fix in _FAULTS:
             if sign in str(error):
-                return OptionError(code="HR405", what=f"the SQLite file '{self.path}' {what}", fix=fix)
-        return OptionError(code="HR405", what=f"the SQLite file '{self.path}' refused the batch: {error}")
+                return OptionError(code=code, what=f"{where} {what}", fix=fix)
+        return OptionError(code="HR425", what=f"{where} refuses it: {error}", fix=dialect.BATCH_FIX)

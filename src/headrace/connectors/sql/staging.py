@@ -40,6 +40,7 @@ DRIVER_BYTES = 8 << 20
 TINY_BYTES = 1 << 20
 _ROW_BITS = (1 << 33) - 1
 _AT = "_headrace_at"
+SHARED_KEY_FIX = "name columns in key that together identify a row of the result"
 COLUMNS = "kind STRING, name STRING, rows BIGINT, body BINARY"
 _ROWS, _PART, _BAD, _BAD_PART, _ROW, _FAULT = "rows", "part", "bad", "bad part", "row", "fault"
 
@@ -80,7 +81,8 @@ class Stage:
     clustered: rows of one key must come to one task, to be seen to share it. quarantines: rows that the table does
     not take are quarantined; else the first one ends the batch. driver_rows: up to so many rows a partition come
     through the driver. turn: whose rows these are, where an attempt may outlive its batch: one of two attempts of a
-    task, or one on a machine that was not heard of for a while.
+    task, or one on a machine that was not heard of for a while. widest: how many bytes of values one statement may
+    hold, so that a partition with more is staged; None: any number.
     """
 
     dialect: Dialect
@@ -91,6 +93,7 @@ class Stage:
     clustered: bool
     quarantines: bool
     driver_rows: int
+    widest: int | None = None
     turn: Turn | None = None
 
     @property
@@ -115,6 +118,8 @@ class Stage:
         counted = flat(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
         table = counted.where(f"{_AT} <= {self.driver_rows}").toArrow()
         if table.num_rows and pc.max(table.column(_AT)).as_py() >= self.driver_rows:
+            return None
+        if self.widest is not None and table.nbytes > self.widest:
             return None
         table, bad = self.sifted(table.drop_columns([_AT]))
         return Content(table=table, bad=tuple(bad))
@@ -156,7 +161,7 @@ class Stage:
             table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
             bad += doubled
         if bad and not self.quarantines:
-            raise RowError(str(bad[0]), bad[0].reason)
+            raise RowError(str(bad[0]), bad[0].reason, bad[0].fix)
         return table, bad
 
     def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
@@ -168,7 +173,8 @@ class Stage:
             return table, []
         doubled = table.filter(twice)
         reason = f"{'2' if doubled.num_rows == 2 else 'several'} rows share the key ({', '.join(self.key)}), as"
-        return table.filter(pc.invert(twice)), bad_rows(doubled, self.columns, [reason] * doubled.num_rows)
+        bad = bad_rows(doubled, self.columns, [reason] * doubled.num_rows)
+        return table.filter(pc.invert(twice)), [replace(row, fix=SHARED_KEY_FIX) for row in bad]
 
     def _reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
         writing = _Writing(self, f"{self.prefix}{uuid.uuid4().hex[:12]}")
@@ -179,7 +185,7 @@ class Stage:
                     good, doubled = self._apart(good)
                     bad += doubled
                 if bad and not self.quarantines:
-                    yield Report(_ROW, bad[0].reason, body=str(bad[0]).encode())
+                    yield Report(_ROW, bad[0].reason, body=json.dumps([str(bad[0]), bad[0].fix]).encode())
                     return
                 writing.add(good, bad)
             yield from writing.end()
@@ -237,7 +243,7 @@ class _Writing:
         self.bad_rows += len(bad)
         self.held.append(good)
         self.held_bad += bad
-        if self.rows > self.stage.driver_rows or self.bytes > DRIVER_BYTES:
+        if self.rows > self.stage.driver_rows or self.bytes > min(DRIVER_BYTES, self.stage.widest or DRIVER_BYTES):
             for table in self.held:
                 self._stager(self.name, self.stage.columns).add(table)
             self.held = []
@@ -325,10 +331,11 @@ class Content:
 
 
 class RowError(Exception):
-    """A row that the table does not take."""
+    """A row that the table does not take, and what the query or the table can do about it."""
 
-    def __init__(self, row: str, reason: str) -> None:
+    def __init__(self, row: str, reason: str, fix: str) -> None:
         super().__init__(f"{reason} in the row {row}")
+        self.fix = fix
 
 
 class Report(NamedTuple):
@@ -355,7 +362,8 @@ def content_of(found: Iterable[Mapping[str, Any]], empty: pa.Table) -> Content:
     reports = [Report(**report) for report in found]
     for report in reports:
         if report.kind == _ROW:
-            raise RowError(report.body.decode(), report.name)
+            row, fix = json.loads(report.body)
+            raise RowError(row, report.name, fix)
     for report in reports:
         if report.kind == _FAULT:
             code, what, fix, is_transient = json.loads(report.body)

@@ -1,0 +1,96 @@
+"""Rows that the database itself refuses: a batch is written in blocks, and a block that is refused in its halves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, run
+from headrace.connectors.sql.limits import BadRow
+from headrace.connectors.sql.staging import Content
+from headrace.connectors.sql.types import rows
+
+_SAVEPOINT = "headrace_rows"
+# A row that waits for its parent, with why it was refused.
+_Refused = tuple[tuple[Any, ...], Exception]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWriter:
+    """Writes the rows of a batch that the database takes, in a transaction that has begun.
+
+    awaits: a row whose parent is missing raises the database's error, so that the whole batch is tried again later.
+    """
+
+    connection: Connection
+    dialect: Dialect
+    target: WriteTarget
+    awaits: bool
+
+    def write(self, content: Content) -> Iterator[BadRow]:
+        """Write all rows that the database takes, and yield each other one with the reason in the server's words.
+
+        A row that refers to another one of the batch is tried once more when that one is in.
+        """
+        if self.dialect.check_now:
+            run(self.connection, self.dialect.check_now)
+        orphans: list[_Refused] = []
+        for values, error in self._refused(content):
+            if self.dialect.lacks_parent(error):
+                orphans.append((values, error))
+            else:
+                yield self._bad(values, error)
+        before = len(orphans) + 1
+        while len(orphans) < before:
+            before = len(orphans)
+            orphans = [refused for values, _ in orphans for refused in self._in_blocks([values])]
+        for values, error in orphans:
+            if self.awaits:
+                raise error
+            yield self._bad(values, error)
+
+    def _refused(self, content: Content) -> Iterator[_Refused]:
+        yield from self._in_blocks(rows(content.table, self.target.columns, self.dialect.forms))
+        shown = ", ".join(self.dialect.readable(column) for column in self.target.columns)
+        for part in content.parts:
+            if self._tried(partial(self.dialect.merge, self.connection, self.target, [part])) is None:
+                continue
+            # Read on a connection of its own: not every client reads and writes on one at once.
+            with closing(self.dialect.connect_to_read()) as reader:
+                self.dialect.attach(reader, [part])
+                run(reader, self.dialect.begin_read)
+                statement = f"SELECT {shown} FROM {self.dialect.part_source(part)}"
+                for block in self.dialect.stream(reader, statement):
+                    yield from self._in_blocks(block)
+
+    def _in_blocks(self, given: Sequence[tuple[Any, ...]]) -> Iterator[_Refused]:
+        error = self._tried(lambda: self.dialect.write_rows(self.connection, self.target, given)) if given else None
+        if error is None:
+            return
+        if len(given) == 1:
+            yield given[0], error
+            return
+        half = len(given) // 2
+        yield from self._in_blocks(given[:half])
+        yield from self._in_blocks(given[half:])
+
+    def _tried(self, write: Callable[[], None]) -> Exception | None:
+        """Write under a savepoint; returns the error of a row that was refused, and then nothing is written."""
+        run(self.connection, f"SAVEPOINT {_SAVEPOINT}")
+        refused = None
+        try:
+            write()
+        except self.dialect.errors as error:
+            if not self.dialect.refusal(error):
+                raise
+            refused = error
+            run(self.connection, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+        run(self.connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        return refused
+
+    def _bad(self, values: tuple[Any, ...], error: Exception) -> BadRow:
+        reason = self.dialect.refusal(error)
+        return BadRow(reason, dict(zip(self.target.names, values, strict=True)))
