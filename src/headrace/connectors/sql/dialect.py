@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -153,6 +153,10 @@ class Dialect(ABC):
     @abstractmethod
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in chunks, without holding all of them."""
+
+    def together(self, connection: Connection) -> AbstractContextManager[None]:
+        """Let the statements of a block be one transaction, where that costs less than one for each."""
+        return nullcontext()
 
     @abstractmethod
     def rights_beside_reading(self, connection: Connection) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -140,6 +140,10 @@ class PostgresDialect(Dialect):
         )
         return cast(Connection, connection)
 
+    def together(self, connection: Connection) -> AbstractContextManager[None]:
+        begin = getattr(connection, "single_transaction", nullcontext)
+        return cast("AbstractContextManager[None]", begin())
+
     def quote(self, name: str) -> str:
         # psycopg takes a per cent sign for a placeholder.
         return super().quote(name).replace("%", "%%")
@@ -162,7 +166,8 @@ class PostgresDialect(Dialect):
             each.follow(connection)
 
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
-        return existing_table(connection, table, self.quote(table).replace("%%", "%"))
+        with self.together(connection):
+            return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 
     def limit_of(self, column: ResultColumn) -> Limit:
         return Limit(no_zero=True) if column.kind in ("text", "json") else Limit()
@@ -210,8 +215,8 @@ class PostgresDialect(Dialect):
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
         statement = (
-            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace "
-            "AND starts_with(relname, %s)"
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname, %s) "
+            "AND relnamespace = quote_ident(current_schema())::regnamespace"
         )
         return [str(row[0]) for row in rows_of(connection, statement, (prefix,))]
 

@@ -87,7 +87,7 @@ WHERE name = 'default_transaction_read_only' AND setting = 'on' AND source <> 's
 r.rolsuper, current_setting('server_version_num')::int
 FROM pg_database d JOIN pg_roles r ON r.rolname = current_user WHERE d.datname = current_database()
 """
-_FEWEST_CONNECTIONS = 3
+_FEWEST_CONNECTIONS = 4
 # Of each publication that has the table's updates or deletes: whether the table has what identifies a row of it; NULL
 # where there is no table yet.
 _PUBLISHED = """
@@ -99,7 +99,7 @@ AND t.tablename = %s))
 """
 _SCHEMAS_SINCE = 150_000
 _IN_SCHEMA = """EXISTS (SELECT 1 FROM pg_publication_namespace n
-WHERE n.pnpubid = p.oid AND n.pnnspid = current_schema()::regnamespace)"""
+WHERE n.pnpubid = p.oid AND n.pnnspid = quote_ident(current_schema())::regnamespace)"""
 _KINDS = {
     "v": ("a view", "name the table that the rows are to lie in"),
     "m": ("a materialized view", "name the table that the rows are to lie in"),
@@ -138,7 +138,7 @@ def misfits(connection: Connection, target: WriteTarget) -> Iterator[OptionError
     for kind, name, most in (("ROLE", user, role_limit), ("DATABASE", database, limit)):
         if 0 <= most < _FEWEST_CONNECTIONS and not is_super:
             what = f"{kind.lower()} '{name}' takes {most} connections at once (CONNECTION LIMIT), and a query has "
-            what += "one, one more for each task that stages rows, and another while it is looked at"
+            what += "one, and up to three more for each task that stages rows"
             fix = f'ALTER {kind} "{name}" CONNECTION LIMIT {_FEWEST_CONNECTIONS}, or more by the number of tasks'
             yield OptionError(code="HR420", what=what, fix=fix)
     quoted, in_schema = identifier(target.table), _IN_SCHEMA if version >= _SCHEMAS_SINCE else "false"

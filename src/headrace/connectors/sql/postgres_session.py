@@ -113,7 +113,10 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
 
     @contextmanager
     def single_transaction(self) -> Iterator[None]:
-        """Let the one statement of the block be a transaction."""
+        """Let the statements of the block be one transaction; within another they are part of it."""
+        if self.info.transaction_status != TransactionStatus.IDLE:
+            yield
+            return
         self.begin(f"BEGIN ISOLATION LEVEL READ COMMITTED{' READ ONLY' if self.reads else ''}")
         with self._rolling_back():
             yield
@@ -135,9 +138,9 @@ class SettledCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, params: Any = None, **options: Any) -> SettledCursor:
         connection = self.connection
         assert isinstance(connection, WatchedPostgresConnection)
-        if not connection.settings or connection.info.transaction_status != TransactionStatus.IDLE:
+        if not connection.settings:
             return super().execute(query, params, **options)
-        if str(query).startswith("BEGIN"):
+        if str(query).startswith("BEGIN") and connection.info.transaction_status == TransactionStatus.IDLE:
             connection.begin(query)
             return self
         with connection.single_transaction():

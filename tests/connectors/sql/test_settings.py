@@ -1,0 +1,346 @@
+"""Under each setting of servers, roles and poolers, a plain client reads what was written, or a finding says why not.
+
+HEADRACE_SETTINGS=N adds N random combinations of the settings, of the seed HEADRACE_SEED.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from headrace.errors import SinkError
+from services import PostgresServer
+from services.pgbouncer import PgBouncerServer, PoolMode
+from tests.servers import home_of, unavailable
+
+from .databases import Database
+from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMBINATIONS, SEED = int(os.environ.get("HEADRACE_SETTINGS", "0")), int(os.environ.get("HEADRACE_SEED", "1"))
+_numbers = count()
+
+
+def live(database: Database, home: Path, spark: SparkSession | None = None, **options: Any) -> None:
+    """Let a result be written by each way, replaced, gone back and discarded; at each step it is what was written."""
+    fed = Fed(database, home, options={"rewindable": "7 days", **options})
+    writer = fed.open()
+    fed.write(writer, 0, [*ROWS, BAD], staged=False)
+    fed.write(writer, 1, [*LATER, BAD], staged=True)
+    assert fed.held() == replaced(ROWS, LATER)
+    assert [each["note"] for each in quarantined(database)] == [BAD["note"]] * 2
+    if spark is not None:
+        rows = fed.sink.read_back(spark, fed.context).rows.collect()
+        assert sorted((each.asDict() for each in rows), key=lambda each: each["name"]) == [
+            {**each, "at": each["at"] and each["at"].replace(tzinfo=None)} for each in replaced(ROWS, LATER)
+        ]
+    fed.sink.rewind.go_back(fed.context, 0, _no_session)
+    assert fed.held() == replaced(ROWS)
+    whole = replace(fed, mode="complete", query="whole", options={**fed.options, "table": "whole"})
+    writer = whole.open()
+    whole.write(writer, 0, [*ROWS, BAD], staged=True)
+    whole.write(writer, 1, LATER, staged=False)
+    assert whole.held() == replaced(LATER)
+    for each in (fed, whole):
+        each.sink.reset.set_aside(each.context, _no_session)
+        each.sink.reset.discard(each.context, _no_session)
+    assert database.left_over() == []
+
+
+def _no_session() -> Any:
+    raise AssertionError("no Spark is needed")
+
+
+def refused(database: Database, home: Path, code: str, words: str, **more: Any) -> None:
+    """The check and the start end with one finding, before anything is made in the database."""
+    fed = Fed(database, home, **more)
+    with pytest.raises(SinkError, match=words) as refusal:
+        fed.open()
+    assert [(finding.code, bool(finding.fix)) for finding in refusal.value.findings] == [(code, True)]
+    own = database.query("SELECT count(*) FROM information_schema.tables WHERE table_name LIKE '%headrace%'")
+    assert own == [(0,)]
+
+
+# ------------------------------------------------------------------------------------------------------- PostgreSQL
+
+
+ROLE = {
+    "DateStyle SQL": "datestyle = 'SQL, DMY'",
+    "DateStyle German": "datestyle = 'German'",
+    "client_encoding LATIN1": "client_encoding = 'LATIN1'",
+    "client_encoding SQL_ASCII": "client_encoding = 'SQL_ASCII'",
+    "array_nulls off": "array_nulls = off",
+    "bytea_output escape": "bytea_output = 'escape'",
+    "standard_conforming_strings off": "standard_conforming_strings = off",
+    "intervalstyle": "intervalstyle = 'sql_standard'",
+    "extra_float_digits": "extra_float_digits = -15",
+    "time zone": "timezone = 'America/St_Johns'",
+    "search_path to a schema": "search_path = 'Other \"x\"', public",
+    "serializable": "default_transaction_isolation = 'serializable'",
+    "row_security off": "row_security = off",
+    "statement_timeout": "statement_timeout = '20s'",
+    "lc_monetary and lc_messages": "lc_messages = 'C.UTF-8'",
+    "synchronous_commit off": "synchronous_commit = off",
+    "quote_all_identifiers": "quote_all_identifiers = on",
+}
+
+
+@dataclass
+class Prepared:
+    """A database of PostgreSQL as an administrator has set it up, and the url of the role that writes."""
+
+    server: PostgresServer
+    name: str
+
+    @property
+    def admin(self) -> Database:
+        """The database as its administrator reads it, with default settings."""
+        return Database("postgres", self.server.url(database=self.name))
+
+    def run(self, *statements: str) -> None:
+        with psycopg.connect(self.admin.place, autocommit=True, sslmode="disable") as connection:
+            for statement in statements:
+                connection.execute(statement)  # type: ignore[call-overload]
+
+    def writer(self, *settings: str) -> Writer:
+        """A new role whose sessions have these settings."""
+        role = f"writer_{next(_numbers)}"
+        self.run(
+            f"CREATE ROLE {role} LOGIN PASSWORD 'writes'",
+            f'GRANT CREATE ON DATABASE "{self.name}" TO {role}',
+            f"GRANT CREATE ON SCHEMA public TO {role}",
+            'CREATE SCHEMA IF NOT EXISTS "Other ""x"""',
+            f'GRANT CREATE, USAGE ON SCHEMA "Other ""x""" TO {role}',
+            *(f"ALTER ROLE {role} {setting}" for setting in settings),
+        )
+        return Writer("postgres", self.server.url(database=self.name, user=role, password="writes"), self.admin)
+
+
+@dataclass(frozen=True)
+class Writer(Database):
+    """A database that a sink reaches by one url, and a plain client by another; `schema`: where the client looks."""
+
+    plain: Database
+    schema: str = "public"
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with closing(self.plain.connect()) as connection:
+            if self.kind == "postgres":
+                connection.execute("SELECT set_config('search_path', quote_ident(%s), false)", [self.schema])
+            cursor = connection.cursor()
+            cursor.execute(statement if self.kind == "postgres" else statement.replace('"', "`"))
+            return list(map(tuple, cursor.fetchall())) if cursor.description else []
+
+
+@pytest.fixture
+def prepared(postgres_server: PostgresServer) -> Iterator[Prepared]:
+    name = f"settings_{next(_numbers)}"
+    postgres_server.create_database(name)
+    yield Prepared(postgres_server, name)
+    postgres_server.drop_database(name)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("setting", ROLE.values(), ids=ROLE)
+def test_a_role_writes_and_reads_the_same_whatever_its_sessions_are_set_to(
+    prepared: Prepared, tmp_path: Path, spark: SparkSession, setting: str
+) -> None:
+    writer = prepared.writer(f"SET {setting}")
+    schema = 'Other "x"' if "Other" in setting else "public"
+    live(replace(writer, schema=schema), tmp_path, spark)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("setting", ["datestyle = 'German'", "client_encoding = 'LATIN1'", "array_nulls = off"])
+def test_a_database_s_own_defaults_change_nothing(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    prepared.run(f'ALTER DATABASE "{prepared.name}" SET {setting}')
+    writer = prepared.writer()
+    monkeypatch.setattr(Database, "connect", _with_defaults_of(prepared.server))
+    live(writer, tmp_path)
+
+
+def _with_defaults_of(server: PostgresServer) -> Any:
+    """Connections as a client gets them that no default of the database reaches."""
+    defaults = "-c datestyle=ISO -c client_encoding=UTF8 -c array_nulls=on"
+
+    def connect(database: Database) -> Any:
+        return psycopg.connect(
+            database.place, autocommit=True, options=defaults, sslmode="disable", client_encoding="UTF8"
+        )
+
+    return connect
+
+
+REFUSED = {
+    "a database of LATIN1": (["ENCODING LATIN1"], (), "HR420", "stores texts as LATIN1"),
+    "a role that may only read": ([], ("SET default_transaction_read_only = on",), "HR420", "may only read"),
+    "a role of one connection": ([], ("CONNECTION LIMIT 1",), "HR420", "takes 1 connections at once"),
+}
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("made", "settings", "code", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_no_transaction_can_set_is_refused_before_anything_is_made(
+    prepared: Prepared, tmp_path: Path, made: list[str], settings: tuple[str, ...], code: str, words: str
+) -> None:
+    if made:
+        prepared.server.drop_database(prepared.name)
+        prepared.server.execute(f"CREATE DATABASE \"{prepared.name}\" ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    refused(prepared.writer(*settings), tmp_path, code, words)
+
+
+@pytest.mark.services
+def test_a_role_of_few_connections_writes(prepared: Prepared, tmp_path: Path) -> None:
+    live(prepared.writer("CONNECTION LIMIT 4"), tmp_path)
+
+
+PARTITIONED = """
+CREATE TABLE result (name text COLLATE "C" PRIMARY KEY, flag boolean, small smallint, large bigint,
+ratio double precision, amount numeric(20, 4), note text, bytes bytea, day date, at timestamptz, local timestamp,
+parts jsonb) PARTITION BY HASH (name)
+"""
+
+
+@pytest.mark.services
+def test_a_partitioned_table_takes_and_gives_the_same(prepared: Prepared, tmp_path: Path) -> None:
+    writer = prepared.writer()
+    prepared.run(
+        PARTITIONED,
+        *(f"CREATE TABLE r{at} PARTITION OF result FOR VALUES WITH (MODULUS 2, REMAINDER {at})" for at in (0, 1)),
+        f"ALTER TABLE result OWNER TO {urlsplit(writer.place).username}",
+    )
+    live(writer, tmp_path)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("published", ["FOR ALL TABLES", "FOR TABLES IN SCHEMA public"])
+def test_with_a_publication_every_table_of_ours_has_a_key_and_a_result_without_one_is_refused(
+    prepared: Prepared, tmp_path: Path, published: str
+) -> None:
+    writer = prepared.writer()
+    live(writer, tmp_path)
+    prepared.run(f"CREATE PUBLICATION everything {published}")
+    live(writer, tmp_path / "published")
+    for mode in ("append", "complete"):
+        fed = Fed(writer, tmp_path, mode, key=(), query=mode, options={"table": mode})
+        with pytest.raises(SinkError, match=f"HR422.*'everything' .*'{mode}'"):
+            fed.open()
+    prepared.run("DROP PUBLICATION everything", "CREATE PUBLICATION inserts FOR ALL TABLES WITH (publish = 'insert')")
+    Fed(writer, tmp_path, "append", key=(), query="append", options={"table": "append"}).open()
+
+
+@pytest.mark.services
+def test_a_quarantine_of_an_earlier_version_gets_its_key_and_keeps_its_rows(prepared: Prepared, tmp_path: Path) -> None:
+    fed = Fed(prepared.admin, tmp_path)
+    writer = fed.open()
+    fed.write(writer, 0, [*ROWS, BAD, BAD], staged=False)
+    prepared.run("ALTER TABLE _headrace_quarantine DROP COLUMN row_id")
+    fed.sink.rewind.forget(fed.context, _no_session)
+    fed.write(fed.open(), 0, [BAD], staged=False)
+    assert quarantined(prepared.admin) == quarantined(prepared.admin)[:1] * 3
+    assert prepared.admin.query("SELECT row_id FROM _headrace_quarantine ORDER BY 1") == [(1,), (2,), (3,)]
+
+
+# ----------------------------------------------------------------------------------------------------------- poolers
+
+
+@pytest.fixture
+def pooler(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[PgBouncerServer]:
+    if sentence := PgBouncerServer.missing():
+        unavailable(sentence)
+    mode: PoolMode = request.param
+    # One session for each connection that is held in session mode, as for each transaction in the other.
+    server = PgBouncerServer(home_of("pgbouncer"), postgres_server, mode, sessions=4 if mode == "session" else 2)
+    server.create()
+    yield server
+    server.remove()
+
+
+DIRT = (
+    "SET default_transaction_read_only = on",
+    "SET search_path = pg_catalog",
+    "SET datestyle = 'German'",
+    "SET array_nulls = off",
+    "SET bytea_output = 'escape'",
+    "SET lock_timeout = '1ms'",
+)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("pooler", ["session", "transaction"], indirect=True)
+def test_through_a_pooler_nothing_is_taken_from_a_session_and_nothing_is_left_on_one(
+    prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path, spark: SparkSession
+) -> None:
+    prepared.run(
+        f"ALTER DATABASE \"{prepared.name}\" SET intervalstyle = 'sql_standard'", "CREATE TABLE others (n int)"
+    )
+    place, options = pooler.url(database=prepared.name), {}
+    if pooler.mode == "transaction":
+        # The pooler knows no options at the start.
+        prepared.run("CREATE SCHEMA results")
+        place, options = f"{place}?options=-c%20search_path%3Dresults", {"silence_seconds": 1.0}
+    with Sessions(pooler, prepared.name) as sessions:
+        for session in sessions:
+            session.execute("BEGIN")
+        clean = _settings(sessions[0])
+        for statement in DIRT:
+            sessions[0].execute(statement)
+        dirty = _settings(sessions[0])
+        for session in sessions:
+            session.execute("COMMIT")
+    schema = "results" if pooler.mode == "transaction" else "public"
+    live(Writer("postgres", place, prepared.admin, schema), tmp_path, spark, **options)
+    with Sessions(pooler, prepared.name) as sessions:
+        for session in sessions:
+            session.execute("BEGIN READ WRITE")
+            session.execute("INSERT INTO public.others VALUES (1)")
+        left = [_settings(session) for session in sessions]
+        for session in sessions:
+            session.execute("COMMIT")
+    # A pooler in session mode cleans a session that it gets back.
+    assert sorted(left) == sorted([clean] * (pooler.sessions - 1) + [dirty if pooler.mode == "transaction" else clean])
+    assert prepared.admin.query("SELECT count(*) FROM others") == [(pooler.sessions,)]
+
+
+def _settings(session: psycopg.Connection[Any]) -> list[tuple[str, str]]:
+    names = [statement.split()[1] for statement in DIRT if "datestyle" not in statement]
+    names += ["client_min_messages", "row_security", "intervalstyle", "extra_float_digits", "client_encoding"]
+    return [session.execute("SELECT %s, current_setting(%s)", (name, name)).fetchall()[0] for name in names]
+
+
+class Sessions:
+    """As many connections through a pooler as it has sessions."""
+
+    def __init__(self, pooler: PgBouncerServer, database: str) -> None:
+        place = pooler.url(database=database)
+        self.open = [psycopg.connect(place, autocommit=True, sslmode="disable") for _ in range(pooler.sessions)]
+
+    def __enter__(self) -> list[psycopg.Connection[Any]]:
+        return self.open
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self.open:
+            connection.close()
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("pooler", ["statement"], indirect=True)
+def test_a_pooler_that_allows_no_transaction_is_refused(
+    prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path
+) -> None:
+    writer = Writer("postgres", pooler.url(database=prepared.name), prepared.admin)
+    refused(writer, tmp_path, "HR420", "allows no transaction")
