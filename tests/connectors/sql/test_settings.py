@@ -6,6 +6,7 @@ HEADRACE_SETTINGS=N adds N random combinations of the settings, of the seed HEAD
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,13 +18,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from headrace.connectors.sql.ledger import Ledger
 from headrace.errors import SinkError
-from services import PostgresServer
+from services import MariaDbServer, PostgresServer
 from services.pgbouncer import PgBouncerServer, PoolMode
 from tests.servers import home_of, unavailable
 
 from .databases import Database
-from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced
+from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced, sqlite_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +40,7 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     writer = fed.open()
     fed.write(writer, 0, [*ROWS, BAD], staged=False)
     fed.write(writer, 1, [*LATER, BAD], staged=True)
+    writer.store.disconnect()
     assert fed.held() == replaced(ROWS, LATER)
     assert [each["note"] for each in quarantined(database)] == [BAD["note"]] * 2
     if spark is not None:
@@ -51,6 +54,7 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     writer = whole.open()
     whole.write(writer, 0, [*ROWS, BAD], staged=True)
     whole.write(writer, 1, LATER, staged=False)
+    writer.store.disconnect()
     assert whole.held() == replaced(LATER)
     for each in (fed, whole):
         each.sink.reset.set_aside(each.context, _no_session)
@@ -136,9 +140,11 @@ class Writer(Database):
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with closing(self.plain.connect()) as connection:
-            if self.kind == "postgres":
-                connection.execute("SELECT set_config('search_path', quote_ident(%s), false)", [self.schema])
             cursor = connection.cursor()
+            if self.kind == "postgres":
+                cursor.execute("SELECT set_config('search_path', quote_ident(%s), false)", [self.schema])
+            else:
+                cursor.execute("SET SESSION sql_select_limit = 1000")
             cursor.execute(statement if self.kind == "postgres" else statement.replace('"', "`"))
             return list(map(tuple, cursor.fetchall())) if cursor.description else []
 
@@ -249,8 +255,9 @@ def test_a_quarantine_of_an_earlier_version_gets_its_key_and_keeps_its_rows(prep
     writer = fed.open()
     fed.write(writer, 0, [*ROWS, BAD, BAD], staged=False)
     prepared.run("ALTER TABLE _headrace_quarantine DROP COLUMN row_id")
-    fed.sink.rewind.forget(fed.context, _no_session)
-    fed.write(fed.open(), 0, [BAD], staged=False)
+    with closing(fed.sink.dialect().connect()) as connection:
+        Ledger(connection, fed.sink.dialect(), fed.context, "result").create()
+    fed.write(writer, 1, [BAD], staged=False)
     assert quarantined(prepared.admin) == quarantined(prepared.admin)[:1] * 3
     assert prepared.admin.query("SELECT row_id FROM _headrace_quarantine ORDER BY 1") == [(1,), (2,), (3,)]
 
@@ -264,7 +271,7 @@ def pooler(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> I
         unavailable(sentence)
     mode: PoolMode = request.param
     # One session for each connection that is held in session mode, as for each transaction in the other.
-    server = PgBouncerServer(home_of("pgbouncer"), postgres_server, mode, sessions=4 if mode == "session" else 2)
+    server = PgBouncerServer(home_of("pgbouncer"), postgres_server, mode, sessions=6 if mode == "session" else 2)
     server.create()
     yield server
     server.remove()
@@ -327,7 +334,10 @@ class Sessions:
 
     def __init__(self, pooler: PgBouncerServer, database: str) -> None:
         place = pooler.url(database=database)
-        self.open = [psycopg.connect(place, autocommit=True, sslmode="disable") for _ in range(pooler.sessions)]
+        self.open = [
+            psycopg.connect(place, autocommit=True, sslmode="disable", prepare_threshold=None)
+            for _ in range(pooler.sessions)
+        ]
 
     def __enter__(self) -> list[psycopg.Connection[Any]]:
         return self.open
@@ -344,3 +354,130 @@ def test_a_pooler_that_allows_no_transaction_is_refused(
 ) -> None:
     writer = Writer("postgres", pooler.url(database=prepared.name), prepared.admin)
     refused(writer, tmp_path, "HR420", "allows no transaction")
+
+
+# ------------------------------------------------------------------------------------------------- MySQL and MariaDB
+
+
+GLOBAL = {
+    "innodb_force_primary_key": "innodb_force_primary_key = ON",
+    "ANSI_QUOTES": "sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES'",
+    "NO_BACKSLASH_ESCAPES": "sql_mode = 'NO_BACKSLASH_ESCAPES'",
+    "PAD_CHAR_TO_FULL_LENGTH": "sql_mode = 'PAD_CHAR_TO_FULL_LENGTH'",
+    "EMPTY_STRING_IS_NULL": "sql_mode = 'EMPTY_STRING_IS_NULL,ORACLE'",
+    "not strict": "sql_mode = ''",
+    "time_zone": "time_zone = '-03:30'",
+    "max_allowed_packet of 1 MB": "max_allowed_packet = 1048576",
+    "sql_safe_updates": "sql_safe_updates = ON",
+    "a server of latin1": "character_set_server = latin1",
+    "serializable": "tx_isolation = 'SERIALIZABLE'",
+    "read uncommitted": "tx_isolation = 'READ-UNCOMMITTED'",
+    "read only by default": "tx_read_only = ON",
+    "autocommit off": "autocommit = OFF",
+    "completion_type": "completion_type = 'CHAIN'",
+    "sql_select_limit": "sql_select_limit = 1",
+    "unique_checks off": "unique_checks = OFF",
+    "default_storage_engine": "default_storage_engine = MyISAM",
+    "local_infile off": "local_infile = OFF",
+}
+
+
+@dataclass
+class Globals:
+    """The settings of a MariaDB server, for one test."""
+
+    server: MariaDbServer
+    former: dict[str, Any]
+
+    def set(self, setting: str) -> None:
+        name = setting.split(" ")[0]
+        plain = Database("mariadb", self.server.url(database="mysql"))
+        [(value,)] = plain.query(f"SELECT @@GLOBAL.{name}")
+        self.former[name] = value
+        self.server.execute(f"SET GLOBAL {setting}")
+
+    def restore(self) -> None:
+        for name, value in self.former.items():
+            self.server.execute(f"SET GLOBAL {name} = {value if isinstance(value, int) else repr(value)}")
+
+
+@pytest.fixture
+def mariadb_globals(mariadb_server: MariaDbServer) -> Iterator[Globals]:
+    found = Globals(mariadb_server, {})
+    yield found
+    found.restore()
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("setting", GLOBAL.values(), ids=GLOBAL)
+def test_a_server_of_mariadb_keeps_the_same_whatever_its_sessions_are_set_to(
+    mariadb_globals: Globals, mariadb_url: str, tmp_path: Path, spark: SparkSession, setting: str
+) -> None:
+    mariadb_globals.set(setting)
+    live(Writer("mariadb", mariadb_url, Database("mariadb", mariadb_url)), tmp_path, spark)
+
+
+@pytest.mark.services
+def test_a_database_of_latin1_keeps_every_text(mariadb_server: MariaDbServer, mariadb_url: str, tmp_path: Path) -> None:
+    database = Database("mariadb", mariadb_url)
+    database.query(f"ALTER DATABASE {urlsplit(mariadb_url).path[1:]} CHARACTER SET latin1 COLLATE latin1_german1_ci")
+    live(database, tmp_path)
+
+
+@pytest.mark.services
+def test_mariadb_that_forces_keys_refuses_a_result_without_one_by_name(
+    mariadb_globals: Globals, mariadb_url: str, tmp_path: Path
+) -> None:
+    mariadb_globals.set("innodb_force_primary_key = ON")
+    database = Database("mariadb", mariadb_url)
+    words = r"no table without a primary key \(innodb_force_primary_key\), and 'result'"
+    refused(database, tmp_path, "HR422", words, mode="append", key=())
+
+
+@pytest.mark.services
+def test_a_server_that_may_only_be_read_is_refused_before_anything_is_made(
+    mariadb_globals: Globals, mariadb_url: str, tmp_path: Path
+) -> None:
+    plain = Database("mariadb", mariadb_url)
+    plain.query("CREATE OR REPLACE USER writes IDENTIFIED BY 'writes'")
+    plain.query(f"GRANT ALL ON `{urlsplit(mariadb_url).path[1:]}`.* TO writes")
+    mariadb_globals.set("read_only = ON")
+    place = urlsplit(mariadb_url)._replace(netloc=f"writes:writes@{urlsplit(mariadb_url).netloc.rpartition('@')[2]}")
+    refused(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read")
+
+
+# ------------------------------------------------------------------------------------------------------------ SQLite
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
+@pytest.mark.parametrize("journal", ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF", "WAL"])
+def test_a_sqlite_file_of_any_journal_and_encoding_keeps_the_same(tmp_path: Path, journal: str, encoding: str) -> None:
+    file = tmp_path / "result.db"
+    made = (f"PRAGMA encoding = '{encoding}'", f"PRAGMA journal_mode = {journal}", "CREATE TABLE others (n)")
+    sqlite_file(file, *made)
+    live(Database("sqlite", str(file)), tmp_path)
+    assert Database("sqlite", str(file)).query("PRAGMA encoding") == [(encoding,)]
+
+
+# ------------------------------------------------------------------------------------------------------ combinations
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("number", range(COMBINATIONS))
+def test_any_settings_together_change_nothing(
+    prepared: Prepared,
+    mariadb_globals: Globals,
+    mariadb_url: str,
+    tmp_path: Path,
+    spark: SparkSession,
+    number: int,
+) -> None:
+    chance = random.Random(SEED * 1_000 + number)
+    settings = [each for each in ROLE.values() if "Other" not in each]
+    chosen = {each.split(" ")[0]: each for each in chance.sample(settings, chance.randint(2, 6))}
+    live(prepared.writer(*(f"SET {each}" for each in chosen.values())), tmp_path / "postgres", spark)
+    chosen = {each.split(" ")[0]: each for each in chance.sample([*GLOBAL.values()], chance.randint(2, 6))}
+    for setting in chosen.values():
+        mariadb_globals.set(setting)
+    live(Writer("mariadb", mariadb_url, Database("mariadb", mariadb_url)), tmp_path / "mariadb", spark)
