@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import random
+import socket
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import psycopg
@@ -354,6 +356,51 @@ def test_a_pooler_that_allows_no_transaction_is_refused(
 ) -> None:
     writer = Writer("postgres", pooler.url(database=prepared.name), prepared.admin)
     refused(writer, tmp_path, "HR420", "allows no transaction")
+
+
+@pytest.mark.services
+def test_a_pooler_that_reports_another_encoding_of_its_sessions_is_refused(prepared: Prepared, tmp_path: Path) -> None:
+    with Lying(prepared.server.port) as port:
+        place = urlsplit(prepared.admin.place)
+        url = place._replace(netloc=f"{place.netloc.rpartition(':')[0]}:{port}", query="sslmode=disable").geturl()
+        refused(
+            Writer("postgres", url, prepared.admin), tmp_path, "HR420", "client_encoding iso8859-1, and they have UTF8"
+        )
+
+
+class Lying:
+    """A proxy by which every session of a PostgreSQL server has client_encoding LATIN1."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.listener = port, socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return int(self.listener.getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, server = self.listener.accept()[0], socket.create_connection(("127.0.0.1", self.port))
+                threading.Thread(target=self._ask, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._answer, args=(server.makefile("rb"), client), daemon=True).start()
+
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError), server:
+            while some := client.recv(65_536):
+                server.sendall(some)
+
+    def _answer(self, server: BinaryIO, client: socket.socket) -> None:
+        """Each message is a letter, its length with itself, and its body; S reports a parameter."""
+        with suppress(OSError), client:
+            while len(head := server.read(5)) == 5:
+                body = server.read(int.from_bytes(head[1:], "big") - 4)
+                if head[:1] == b"S":
+                    body = body.replace(b"client_encoding\0UTF8\0", b"client_encoding\0LATIN1\0")
+                client.sendall(head[:1] + (len(body) + 4).to_bytes(4, "big") + body)
 
 
 # ------------------------------------------------------------------------------------------------- MySQL and MariaDB

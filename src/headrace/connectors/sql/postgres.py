@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 
-from headrace.connectors.sql import postgres_columns, postgres_connection
+from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -24,7 +24,7 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible
+from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible, misfits
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
@@ -128,7 +128,7 @@ class PostgresDialect(Dialect):
         return self._open(reads=True)
 
     def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
-        yield from postgres_columns.misfits(connection, target)
+        yield from misfits(connection, target, self.quote(target.table).replace("%%", "%"))
 
     def create_temporary(self, table: str, source: str) -> str:
         # Of a session that a pooler gives, only the transaction is ours.

@@ -122,7 +122,7 @@ FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass(%s) AND grant
 """
 
 
-def misfits(connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
+def misfits(connection: Connection, target: WriteTarget, quoted: str) -> Iterator[OptionError]:
     """Why the database cannot take the rows of `target`, by what its administrator has set."""
     [(encoding, database, user, role_limit, limit, read_only, is_super, version)] = rows_of(connection, _ADMINISTERED)
     if encoding != "UTF8" and any(column.kind in ("text", "json") for column in target.columns):
@@ -141,18 +141,13 @@ def misfits(connection: Connection, target: WriteTarget) -> Iterator[OptionError
             what += "one, and up to three more for each task that stages rows"
             fix = f'ALTER {kind} "{name}" CONNECTION LIMIT {_FEWEST_CONNECTIONS}, or more by the number of tasks'
             yield OptionError(code="HR420", what=what, fix=fix)
-    quoted, in_schema = identifier(target.table), _IN_SCHEMA if version >= _SCHEMAS_SINCE else "false"
+    in_schema = _IN_SCHEMA if version >= _SCHEMAS_SINCE else "false"
     for publication, identified in rows_of(connection, _PUBLISHED.format(in_schema=in_schema), (quoted, target.table)):
         if identified is False or (identified is None and not target.key):
             what = f"publication '{publication}' replicates updates and deletes, which PostgreSQL refuses of table "
             what += f"'{target.table}', as it has no primary key"
             fix = "give the sink a key; or set REPLICA IDENTITY of the table, or let the publication have inserts alone"
             yield OptionError(code="HR422", what=what, fix=fix)
-
-
-def identifier(name: str) -> str:
-    """A name as PostgreSQL reads it where it takes a text for one."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def existing_table(connection: Connection, table: str, quoted: str) -> limits.ExistingTable | None:

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
+from psycopg.sql import quote as literal
 
 from headrace.connectors.sql.silence import IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
 from headrace.contract import OptionError
@@ -107,7 +107,7 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
             if row := cursor.fetchone():
                 self.session = ServerTransaction(*row[:2])
             if self.info.encoding != "utf-8":
-                what = "a pooler does not say in which encoding its sessions are: texts would be stored as others"
+                what = f"a pooler says that its sessions have client_encoding {self.info.encoding}, and they have UTF8"
                 fix = "let it pass on client_encoding, or let the url name the server itself"
                 raise SessionRefused(what, fix)
 
@@ -155,7 +155,7 @@ def settle(connection: WatchedPostgresConnection, url: str, schema: str) -> None
     """
     given, cursor = options_of(url), psycopg.Cursor(connection)
     try:
-        cursor.execute(f"{_LOOK} ({', '.join(_literal(name) for name in ('', *given))})")
+        cursor.execute(f"{_LOOK} ({', '.join(literal(name) for name in ('', *given))})")
     except psycopg.errors.ProtocolViolation as error:
         what = f"the pooler allows no transaction: {error}"
         raise SessionRefused(what, "set pool_mode to transaction or session") from error
@@ -163,7 +163,7 @@ def settle(connection: WatchedPostgresConnection, url: str, schema: str) -> None
     known = {name: (setting, default, source, context) for name, setting, default, source, context in cursor}
     path = f'"{schema.replace(chr(34), chr(34) * 2)}"' if schema else given.get("search_path", known["search_path"][1])
     cursor.execute(
-        f"SELECT set_config('search_path', {_literal(path)}, true), current_schema(), pg_is_in_recovery(); COMMIT"
+        f"SELECT set_config('search_path', {literal(path)}, true), current_schema(), pg_is_in_recovery(); COMMIT"
     )
     row = cursor.fetchone()
     assert row is not None
@@ -179,7 +179,7 @@ def settle(connection: WatchedPostgresConnection, url: str, schema: str) -> None
     values |= {name: value for name, value in given.items() if name not in known or known[name][3] == "user"}
     # Without a schema, tables would be made among the temporary ones, if these were named.
     values |= {**SETTINGS, "search_path": f"{path}, pg_temp" if row[1] else path}
-    sets = [f"set_config({_literal(name)}, {_literal(value)}, true)" for name, value in values.items()]
+    sets = [f"set_config({literal(name)}, {literal(value)}, true)" for name, value in values.items()]
     connection.settings = f"SELECT {', '.join([_OWN, *sets, _DURABLE])}"
 
 
@@ -187,8 +187,3 @@ def options_of(url: str) -> dict[str, str]:
     """The server's settings that the url, or libpq's environment, names."""
     options = str(conninfo_to_dict(url).get("options") or os.environ.get("PGOPTIONS", ""))
     return {name.replace("-", "_").lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _OPTION.findall(options)}
-
-
-def _literal(text: str) -> str:
-    """A text in SQL, where backslashes may or may not be escapes."""
-    return sql.quote(text)
