@@ -103,9 +103,13 @@ class Fed:
             on_warning=self.noted.append,
         )
 
+    @property
+    def frame(self) -> Any:
+        """What a sink asks of a result before its batches."""
+        return SimpleNamespace(schema=SCHEMA, columns=SCHEMA.names)
+
     def open(self) -> BatchWriter[Any]:
-        frame: Any = SimpleNamespace(schema=SCHEMA, columns=SCHEMA.names)
-        return self.sink.open(frame, self.context)
+        return self.sink.open(self.frame, self.context)
 
     def write(self, writer: BatchWriter[Any], batch: int, rows: Sequence[Row], *, staged: bool) -> None:
         """Let a batch come in by the driver, or as a task stages it."""

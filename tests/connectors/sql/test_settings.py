@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql.ledger import Ledger
 from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
@@ -68,12 +69,14 @@ def _no_session() -> Any:
     raise AssertionError("no Spark is needed")
 
 
-def refused(database: Database, home: Path, code: str, words: str, **more: Any) -> None:
-    """The check and the start end with one finding, before anything is made in the database."""
+def refused(database: Database, home: Path, code: str, words: str, *, checked: bool = True, **more: Any) -> None:
+    """The start ends with one finding, before anything is made in the database, and so does the check."""
     fed = Fed(database, home, **more)
     with pytest.raises(SinkError, match=words) as refusal:
         fed.open()
     assert [(finding.code, bool(finding.fix)) for finding in refusal.value.findings] == [(code, True)]
+    if checked:
+        assert tuple(fed.sink.check_connection(fed.frame, fed.context)) == refusal.value.findings
     schema = "current_schema()" if database.kind == "postgres" else "database()"
     assert database.query(f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}") == []
 
@@ -273,7 +276,7 @@ def pooler(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> I
         unavailable(sentence)
     mode: PoolMode = request.param
     # One session for each connection that is held in session mode, as for each transaction in the other.
-    server = PgBouncerServer(home_of("pgbouncer"), postgres_server, mode, sessions=6 if mode == "session" else 2)
+    server = PgBouncerServer(home_of("pgbouncer"), postgres_server, mode, sessions=6 if mode == "session" else 3)
     server.create()
     yield server
     server.remove()
@@ -290,9 +293,14 @@ DIRT = (
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("pooler", ["session", "transaction"], indirect=True)
+@pytest.mark.parametrize(
+    ("pooler", "dirt"),
+    [("session", DIRT), ("transaction", ()), ("transaction", DIRT)],
+    ids=["session", "transaction", "transaction, after others"],
+    indirect=["pooler"],
+)
 def test_through_a_pooler_nothing_is_taken_from_a_session_and_nothing_is_left_on_one(
-    prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path, spark: SparkSession
+    prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path, spark: SparkSession, dirt: Sequence[str]
 ) -> None:
     prepared.run(
         f"ALTER DATABASE \"{prepared.name}\" SET intervalstyle = 'sql_standard'", "CREATE TABLE others (n int)"
@@ -306,11 +314,12 @@ def test_through_a_pooler_nothing_is_taken_from_a_session_and_nothing_is_left_on
         for session in sessions:
             session.execute("BEGIN")
         clean = _settings(sessions[0])
-        for statement in DIRT:
-            sessions[0].execute(statement)
-        dirty = _settings(sessions[0])
         for session in sessions:
+            for statement in dirt:
+                session.execute(statement)
             session.execute("COMMIT")
+        # A pooler in session mode cleans a session that it gets back.
+        expected = _settings(sessions[0]) if pooler.mode == "transaction" else clean
     schema = "results" if pooler.mode == "transaction" else "public"
     live(Writer("postgres", place, prepared.admin, schema), tmp_path, spark, **options)
     with Sessions(pooler, prepared.name) as sessions:
@@ -320,9 +329,28 @@ def test_through_a_pooler_nothing_is_taken_from_a_session_and_nothing_is_left_on
         left = [_settings(session) for session in sessions]
         for session in sessions:
             session.execute("COMMIT")
-    # A pooler in session mode cleans a session that it gets back.
-    assert sorted(left) == sorted([clean] * (pooler.sessions - 1) + [dirty if pooler.mode == "transaction" else clean])
+    assert left == [expected] * pooler.sessions
+    assert prepared.admin.query("SELECT relname FROM pg_class WHERE relpersistence = 't'") == []
     assert prepared.admin.query("SELECT count(*) FROM others") == [(pooler.sessions,)]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("pooler", ["transaction"], indirect=True)
+def test_a_long_statement_is_looked_for_in_the_session_that_the_pooler_gave_it(
+    prepared: Prepared, pooler: PgBouncerServer
+) -> None:
+    place = pooler.url(database=prepared.name)
+    with closing(postgres_connection.connect(place, silence_seconds=1.0)) as connection:
+        connection.execute("SELECT 1")
+        assert connection.session is not None
+        former = connection.session.pid
+        with psycopg.connect(place, autocommit=True, sslmode="disable") as other:
+            other.execute("BEGIN")
+            assert other.execute("SELECT pg_backend_pid()").fetchone() == (former,)
+            # The former session is idle, and another client's.
+            assert connection.execute("SELECT pg_sleep(2.5) IS NOT NULL").fetchone() == (True,)
+            assert connection.session.pid != former
+            other.execute("COMMIT")
 
 
 def _settings(session: psycopg.Connection[Any]) -> list[tuple[str, str]]:
@@ -355,7 +383,7 @@ def test_a_pooler_that_allows_no_transaction_is_refused(
     prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path
 ) -> None:
     writer = Writer("postgres", pooler.url(database=prepared.name), prepared.admin)
-    refused(writer, tmp_path, "HR420", "allows no transaction")
+    refused(writer, tmp_path, "HR420", "allows no transaction", checked=False)
 
 
 @pytest.mark.services
@@ -490,7 +518,7 @@ def test_a_server_that_may_only_be_read_is_refused_before_anything_is_made(
     plain.query(f"GRANT ALL ON `{urlsplit(mariadb_url).path[1:]}`.* TO writes")
     mariadb_globals.set("read_only = ON")
     place = urlsplit(mariadb_url)._replace(netloc=f"writes:writes@{urlsplit(mariadb_url).netloc.rpartition('@')[2]}")
-    refused(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read")
+    refused(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read", checked=False)
 
 
 # ------------------------------------------------------------------------------------------------------------ SQLite
