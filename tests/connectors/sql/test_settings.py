@@ -1,6 +1,6 @@
 """Under each setting of servers, roles and poolers, a plain client reads what was written, or a finding says why not.
 
-HEADRACE_SETTINGS=N adds N random combinations of the settings, of the seed HEADRACE_SEED.
+HEADRACE_SETTINGS=N tries N random combinations of the settings (1 by default), of the seed HEADRACE_SEED.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced, sqlite_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMBINATIONS, SEED = int(os.environ.get("HEADRACE_SETTINGS", "0")), int(os.environ.get("HEADRACE_SEED", "1"))
+COMBINATIONS, SEED = int(os.environ.get("HEADRACE_SETTINGS", "1")), int(os.environ.get("HEADRACE_SEED", "1"))
 _numbers = count()
 
 
