@@ -69,6 +69,7 @@ soak: servers
 	$(BIN)/python -m tests.crash.soak --cluster
 	HEADRACE_LOST_WORKERS="worker-1 worker-2" $(PATIENT) tests/crash/test_distribution.py
 	HEADRACE_STATE_ROUNDS=500 $(PATIENT) -n 0 tests/crash/test_state_attempts.py
+	HEADRACE_SETTINGS=60 $(PATIENT) -n 0 tests/connectors/sql/test_settings.py
 	HEADRACE_FORGETS=yes $(PATIENT) tests/crash/test_network.py
 	HEADRACE_CUTS=all $(PATIENT) tests/run/test_rewind_in_a_store.py
 	$(BIN)/python -m tests.crash.soak --minutes 30

@@ -22,6 +22,7 @@ BY_MAVEN = ("kafka", "hdfs")
 
 # What is no server of ours: the program that tests look for, the package, and the service that it starts.
 TOOLS = {
+    "pgbouncer": ("pgbouncer", "pgbouncer"),
     "promtool": ("prometheus", "prometheus"),
     "systemd-analyze": ("systemd", ""),
     "chromium": ("chromium", ""),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import duckdb
 import pytest
 
 from headrace.connectors.catalog.sink import TableSink
@@ -24,6 +25,7 @@ from headrace.contract import OutputMode, Sink
 from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import SinkTriggers, Word
 from tests.connectors.iceberg import tables as iceberg_tables
+from tests.connectors.sql.databases import Database
 from tests.connectors.suites import only
 
 if TYPE_CHECKING:
@@ -36,6 +38,11 @@ def take(row: Any) -> None:
 
 def take_batch(frame: DataFrame, batch: int) -> None:
     """Let a batch go."""
+
+
+def parquet_rows(pattern: str) -> list[tuple[Any, ...]]:
+    """Names and totals of files as DuckDB reads them."""
+    return duckdb.sql(f"SELECT name, total FROM read_parquet('{pattern}', hive_partitioning = true)").fetchall()
 
 
 class WithoutBroker(SinkConformance):
@@ -65,6 +72,9 @@ class TestFileSink(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return FileSink(path=str(home), format="parquet")
 
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return parquet_rows(str(home / "*.parquet"))
+
 
 @pytest.mark.spark
 class TestForeach(WithoutBroker):
@@ -83,11 +93,15 @@ class TestTableSink(SinkConformance):
     @pytest.fixture(autouse=True)
     def table(self, spark: SparkSession) -> Iterator[None]:
         self.name = f"result_{uuid4().hex}"
+        self.place = (spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:") + f"/{self.name}"
         yield
         spark.sql(f"DROP TABLE IF EXISTS {self.name}")
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return TableSink(table=self.name, partition_by=["name"])
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return parquet_rows(f"{self.place}/*/*.parquet")
 
 
 @pytest.mark.spark
@@ -101,6 +115,9 @@ class TestSqlite(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table='the "result"', key=["name"])
 
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return Database("sqlite", str(home / "result.db")).query('SELECT name, total FROM "the ""result"""')
+
     def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
         return replace(self.make(home, mode), rewindable="7 days")
 
@@ -113,6 +130,9 @@ class TestSqliteWithoutKey(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table="result", key=["name"] if mode == "update" else [])
 
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return Database("sqlite", str(home / "result.db")).query("SELECT name, total FROM result")
+
 
 @pytest.mark.services
 class TestPostgres(SinkConformance):
@@ -122,6 +142,9 @@ class TestPostgres(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Postgres(url=self.url, table='the "result"', key=["name"])
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return Database("postgres", self.url).query('SELECT name, total FROM "the ""result"""')
 
     def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
         return replace(self.make(home, mode), rewindable="7 days")
@@ -135,6 +158,9 @@ class TestMariaDb(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return MySql(url=self.url, table="the `result`", key=["name"])
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return Database("mariadb", self.url).query("SELECT name, total FROM `the ``result```")
 
     def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
         return replace(self.make(home, mode), rewindable="7 days")

@@ -111,3 +111,40 @@ def test_a_server_that_asks_for_another_file_gets_none(
     stager.give_up()
     assert b"LOAD DATA" in got
     assert b"sesame" not in got
+
+
+@pytest.mark.parametrize(
+    ("engine_refused", "wanted"),
+    [(0, "MyISAM"), (3161, "InnoDB")],
+    ids=["every table needs a key", "MyISAM is disabled too"],
+)
+def test_rows_are_staged_where_every_table_needs_a_primary_key(
+    monkeypatch: pytest.MonkeyPatch, engine_refused: int, wanted: str
+) -> None:
+    """MySQL's sql_require_primary_key, by its manual (ER_TABLE_WITHOUT_PK)."""
+    made: list[str] = []
+
+    def run(stager: LoadStager, statement: str) -> None:
+        if "PRIMARY KEY" not in statement:
+            raise pymysql.err.OperationalError(3750, "Unable to create or change a table without a primary key")
+        if engine_refused and "InnoDB" not in statement:
+            raise pymysql.err.OperationalError(engine_refused, "Storage engine MyISAM is disabled")
+        made.append(statement)
+
+    monkeypatch.setattr(mysql, "is_mariadb", lambda url: False)
+    monkeypatch.setattr(LoadStager, "_run", run)
+    monkeypatch.setattr(mysql_connection.MySqlAddress, "connect", lambda *_, **__: Silent())
+    dialect, columns = MySqlDialect("mysql://u@h/d"), [ResultColumn("v", "text", TEXT)]
+    stager: LoadStager = dialect.stager("staged", columns)  # type: ignore[assignment]
+    stager.file.close()
+    [statement] = made
+    assert statement.endswith(f"ENGINE={wanted} DEFAULT CHARACTER SET utf8mb4")
+    [temporary, kept] = [dialect.create_temporary("t", "SELECT 1"), *dialect.create_as("t", "n", "SELECT 1")]
+    assert "PRIMARY KEY) AS SELECT 1" in temporary
+    assert "PRIMARY KEY) ENGINE=InnoDB" in kept
+
+
+class Silent:
+    """A connection that is never used."""
+
+    file = ""

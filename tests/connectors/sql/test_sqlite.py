@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -302,3 +305,44 @@ def test_a_stateful_stream_goes_on_after_a_batch_that_was_written_but_not_commit
         assert connection.execute("SELECT batch, row_count FROM _headrace_ledger ORDER BY 1").fetchall() == [
             (number, 1) for number in range(4)
         ]
+
+
+# A day or a time as the number that Spark has for it, and its text: years beyond those of four digits, and before 1.
+FAR = {
+    "day": {2147483647: "5881580-07-11", 2932897: "10000-01-01", -719163: "0000-12-31", -25567000: "-68031-12-07"},
+    "at": {
+        2**63 - 1: "294247-01-10T04:00:54.775807Z",
+        253402300800000000: "10000-01-01T00:00:00.000000Z",
+        -62135596800000001: "0000-12-31T23:59:59.999999Z",
+        1 - 2**63: "-290308-12-21T19:59:05.224193Z",
+    },
+}
+
+
+@pytest.mark.parametrize("way", ["driver", "staged", "staged by Arrow"])
+def test_a_date_or_time_of_any_year_is_kept_and_read_back_exactly(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    pairs = list(zip(FAR["day"], FAR["at"], strict=True))
+    # Arrow's columns are taken as they are only where none is a double.
+    double = "" if way == "staged by Arrow" else ", 0.5D ratio"
+    given = ", ".join(f"({number}, {day}, {at}L)" for number, (day, at) in enumerate(pairs))
+    frame = spark.sql(
+        f"SELECT nullif(n, 3) n, date_from_unix_date(d) day, timestamp_micros(m) at, "
+        f"timestamp_micros(m)::timestamp_ntz local{double} FROM VALUES {given} AS t(n, d, m)"
+    )
+    sink = Sqlite(path=str(tmp_path / "result.db"), table="result", key=["n"], on_bad_row="quarantine")
+    run = SinkContext(query="q", generation=1, mode="update", checkpoint=tmp_path / "checkpoint")
+    writer: Any = sink.open(frame, run)
+    writer.store.stage = replace(writer.store.stage, driver_rows=20_000 if way == "driver" else 0)
+    writer(frame, 0)
+    with closing(sqlite3.connect(tmp_path / "result.db")) as client:
+        rows = client.execute("SELECT n, day, at, local FROM result ORDER BY n").fetchall()
+        [quarantined] = client.execute("SELECT row_values FROM _headrace_quarantine").fetchone()
+    texts = [(day, at, at[:-1]) for day, at in zip(FAR["day"].values(), FAR["at"].values(), strict=True)]
+    assert [row[1:] for row in rows] == texts[:3]
+    bad = json.loads(quarantined)
+    assert (bad["n"], bad["day"], bad["at"], bad["local"]) == (None, *texts[3])
+    back, rejected = sink.read_back(spark, run).rows, sink.read_back(spark, run).rejected
+    assert rejected is not None
+    assert frame.exceptAll(back.unionAll(rejected)).isEmpty()

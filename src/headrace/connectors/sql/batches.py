@@ -76,10 +76,11 @@ class SqlStore(BatchStore[Content]):
 
     def standing(self, batch: int, *, lock: bool = False) -> Standing:
         ledger = self._ledger()
-        newest = ledger.epoch(lock=lock)
-        if newest != self.epoch:
-            return Standing(newer=f"epoch {newest}, this one has {self.epoch}")
-        before, own = ledger.around(batch)
+        with self.dialect.together(ledger.connection):
+            newest = ledger.epoch(lock=lock)
+            if newest != self.epoch:
+                return Standing(newer=f"epoch {newest}, this one has {self.epoch}")
+            before, own = ledger.around(batch)
         return Standing(is_in=own is not None, own=own, before=before)
 
     def planned(self, batch: int) -> str | None:

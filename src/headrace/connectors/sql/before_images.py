@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["batch", "correction", "rewind", "repair"]
 STEP, THERE = f"{OWN_PREFIX}step", f"{OWN_PREFIX}there"
 _KEYS = f"{OWN_PREFIX}keys"
+_NUMBER = f"{OWN_PREFIX}number"
 # Steps that are looked at after each batch, whether they are older than what is kept.
 _PURGED_AT_ONCE = 100
 
@@ -124,10 +125,7 @@ class BeforeImages(OwnLines):
         keys = WriteTarget(table=_KEYS, columns=self.result.key_columns, key=(), replaces=False)
         names = identifiers(self.dialect, keys.names)
         table = self.dialect.quote(self.table)
-        run(
-            self.connection,
-            f"CREATE TEMPORARY TABLE IF NOT EXISTS {_KEYS} AS SELECT {names} FROM {table} WHERE 1 = 0",
-        )
+        run(self.connection, self.dialect.create_temporary(_KEYS, f"SELECT {names} FROM {table} WHERE 1 = 0"))
         run(self.connection, f"DELETE FROM {_KEYS}")
         self.dialect.write(self.connection, keys, rows.select(list(keys.names)))
         self.keep_from(step, _KEYS, is_new=is_new)
@@ -217,10 +215,12 @@ class BeforeImages(OwnLines):
         known = set() if there is None else {column.name.lower() for column in there.columns}
         names = [name for name in self.result.names if name.lower() in known]
         held = "".join(f", held.{self.dialect.quote(name)}" for name in names)
-        yield (
-            f"CREATE TABLE {self._images} AS SELECT steps.step AS {self.dialect.quote(STEP)}, "
+        yield from self.dialect.create_as(
+            self.name,
+            _NUMBER,
+            f"SELECT steps.step AS {self.dialect.quote(STEP)}, "
             f"steps.whole AS {self.dialect.quote(THERE)}{held} FROM {BEFORE} AS steps "
-            f"LEFT JOIN {self.dialect.quote(self.table)} AS held ON 1 = 0 WHERE 1 = 0"
+            f"LEFT JOIN {self.dialect.quote(self.table)} AS held ON 1 = 0 WHERE 1 = 0",
         )
         index = self.dialect.quote(f"{self.name}_steps")
         yield f"CREATE INDEX {index} ON {self._images} ({self.dialect.quote(STEP)})"
@@ -229,7 +229,10 @@ class BeforeImages(OwnLines):
     def _widened(self) -> Iterator[str]:
         there = self.dialect.existing(self.connection, self.name)
         if there is not None:
-            yield from self._added({column.name.lower() for column in there.columns})
+            known = {column.name.lower() for column in there.columns}
+            if self.dialect.counter and _NUMBER not in known:
+                yield f"ALTER TABLE {self._images} ADD COLUMN {_NUMBER} {self.dialect.counter}"
+            yield from self._added(known)
 
     def _added(self, known: set[str]) -> Iterator[str]:
         for column in self.result.columns:

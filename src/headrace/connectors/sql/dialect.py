@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -108,6 +108,8 @@ class Dialect(ABC):
     most_parts: how many staging tables can be merged at once; None: any number.
     replaces_by_any_unique: whether an update also replaces a row that shares another unique index than the key's.
     forms: how values are written as text.
+    counter: the type of a column that numbers the rows of its table by itself and is their primary key, for replication
+    that wants one; empty where tables need none.
     lock_own_tables, unlock_own_tables, give_up_own_tables: the statements around changes of Headrace's own tables, so
     that of several drivers one makes them.
     errors: the exceptions of the client library. duplicates: those that can mean that two rows share a key.
@@ -127,6 +129,7 @@ class Dialect(ABC):
     most_parts: ClassVar[int | None] = None
     replaces_by_any_unique: ClassVar[bool] = False
     forms: ClassVar[Forms]
+    counter: ClassVar[str] = ""
     lock_own_tables: ClassVar[tuple[str, ...]]
     unlock_own_tables: ClassVar[tuple[str, ...]] = ("COMMIT",)
     give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
@@ -154,9 +157,17 @@ class Dialect(ABC):
     def connect_to_read(self) -> Connection:
         """A new connection for reading an existing database."""
 
+    def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
+        """Why the database, by its settings, cannot take the rows of `target`; asked before anything is made."""
+        return iter(())
+
     @abstractmethod
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in chunks, without holding all of them."""
+
+    def together(self, connection: Connection) -> AbstractContextManager[None]:
+        """Let the statements of a block be one transaction, where that costs less than one for each."""
+        return nullcontext()
 
     @abstractmethod
     def rights_beside_reading(self, connection: Connection) -> str:
@@ -198,6 +209,19 @@ class Dialect(ABC):
     @abstractmethod
     def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         """The table as it is, or None."""
+
+    def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
+        """The statements that make a table with the columns of `source`, a SELECT, and the column `counter`."""
+        yield f"CREATE TABLE {self.quote(table)} AS {source}"
+        if self.counter:
+            yield f"ALTER TABLE {self.quote(table)} ADD COLUMN {counter} {self.counter}"
+
+    def create_temporary(self, table: str, source: str) -> str:
+        """The statement that makes a table of `source`, a SELECT, which ends with the transaction or the session.
+
+        It does nothing where the transaction has made one.
+        """
+        return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} AS {source}"
 
     def rename(self, connection: Connection, table: str, name: str) -> None:
         """Give a table another name; views that read it by its old name do so still, where the database can do that."""

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # InnoDB's limit of an index, in bytes; a character has up to four.
 INDEX_BYTES = 3072
 LONGEST_KEY = 255
+# By which a server makes no table without a primary key: MariaDB's for InnoDB, MySQL's for every table.
+FORCES_KEYS = ("innodb_force_primary_key", "sql_require_primary_key")
 # How long a server may say nothing in the middle of the rows of a table that is read.
 STREAM_SECONDS = 120.0
 # What a statement has besides its values.
@@ -123,6 +125,7 @@ class MySqlDialect(Dialect):
     transactional_ddl: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = True
     forms: ClassVar[Forms] = Forms(widens_floats=True)
+    counter: ClassVar[str] = "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"
     lock_own_tables: ClassVar[tuple[str, ...]] = ("DO GET_LOCK(CONCAT('headrace_', MD5(DATABASE())), 20)",)
     unlock_own_tables: ClassVar[tuple[str, ...]] = ("DO RELEASE_LOCK(CONCAT('headrace_', MD5(DATABASE())))",)
     give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
@@ -172,6 +175,24 @@ class MySqlDialect(Dialect):
         if column.kind == "binary" and column in key:
             return f"VARBINARY({_longest(key)})"
         return _DECLARED[column.kind]
+
+    def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
+        statement = f"SHOW VARIABLES WHERE Variable_name IN {FORCES_KEYS} AND Value = 'ON'"
+        forced = [] if target.key else [str(name) for name, _ in rows_of(connection, statement)]
+        if forced and self.existing(connection, target.table) is None:
+            what = (
+                f"the server makes no table without a primary key ({forced[0]}), and '{target.table}' would have none"
+            )
+            fix = "give the sink a key; or make the table yourself, with a primary key that counts its rows"
+            yield OptionError(code="HR422", what=what, fix=fix)
+
+    def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
+        # In one statement, as the server may make no table without a key.
+        suffix = self.create_suffix((), ())
+        yield f"CREATE TABLE {self.quote(table)} ({counter} {self.counter}){suffix} AS {source}"
+
+    def create_temporary(self, table: str, source: str) -> str:
+        return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ({OWN_PREFIX}number {self.counter}) AS {source}"
 
     def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
         return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
@@ -340,8 +361,10 @@ def _longest(key: Sequence[ResultColumn]) -> int:
     return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY
 
 
-# The storage engine is refused; the command is not allowed, by the server or the client.
+# The storage engine is refused, or a table without a primary key; the command is not allowed, by the server or the
+# client.
 _NO_ENGINE = (1286, 3161, 1289)
+_NO_KEY = (1173, 3750)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
@@ -367,6 +390,7 @@ class LoadStager:
 
     def __init__(self, dialect: MySqlDialect, name: str, columns: Sequence[ResultColumn], engine: str) -> None:
         self.table, self.columns, self.forms, self.quote = dialect.quote(name), columns, dialect.forms, dialect.quote
+        self.dialect = dialect
         declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
         self.local = True
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
@@ -374,12 +398,13 @@ class LoadStager:
             OneFileConnection, local_infile=True
         )
         self.connection.file = self.file.name
-        for choice in (engine, "InnoDB"):
+        keyed = f"{declared}, {OWN_PREFIX}number {dialect.counter}"
+        for choice, parts in ((engine, declared), (engine, keyed), ("InnoDB", keyed)):
             try:
-                self._run(f"CREATE TABLE {self.table} ({declared}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
+                self._run(f"CREATE TABLE {self.table} ({parts}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
                 break
             except pymysql.MySQLError as error:
-                if choice == "InnoDB" or error.args[0] not in _NO_ENGINE:
+                if choice == "InnoDB" or error.args[0] not in (*_NO_ENGINE, *_NO_KEY):
                     raise
 
     def add(self, table: pa.Table) -> None:
@@ -393,7 +418,8 @@ class LoadStager:
                 self.local = False
         marks = ", ".join(["%s"] * len(self.columns))
         with self.connection.cursor() as cursor:
-            cursor.executemany(f"INSERT INTO {self.table} VALUES ({marks})", rows(table, self.columns, self.forms))
+            into = f"INSERT INTO {self.table} ({identifiers(self.dialect, [column.name for column in self.columns])})"
+            cursor.executemany(f"{into} VALUES ({marks})", rows(table, self.columns, self.forms))
 
     def _load(self, table: pa.Table) -> None:
         self.file.seek(0)

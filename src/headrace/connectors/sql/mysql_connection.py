@@ -37,6 +37,16 @@ _SQL_MODE = (
     "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,"
     "NO_AUTO_VALUE_ON_ZERO"
 )
+# What a session could otherwise have from its server or its user. Of more than one version comment, each server reads
+# one: that behind M! is MariaDB's.
+_SESSION = (
+    "SET time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
+    "sql_auto_is_null = 0, unique_checks = 1, foreign_key_checks = 1, completion_type = 0, "
+    "default_storage_engine = InnoDB, innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock} "
+    "/*!80000 , transaction_isolation = 'REPEATABLE-READ', transaction_read_only = 0 */ "
+    # What only MariaDB reads ends a transaction whose client is gone; in MySQL the connection does it.
+    "/*M! , tx_isolation = 'REPEATABLE-READ', tx_read_only = 0, idle_transaction_timeout = {idle} */"
+)
 # PyMySQL's own number of a connection that was lost while a statement ran.
 LOST = 2013
 
@@ -202,9 +212,7 @@ class MySqlAddress:
                 # Without it, PyMySQL uses TLS wherever the server offers it.
                 ssl_disabled=self.options.get("ssl_mode", "").lower() == "disabled",
                 sql_mode=_SQL_MODE,
-                # What only MariaDB reads ends a transaction whose client is gone; in MySQL the connection does it.
-                init_command=f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {lock}, "
-                f"lock_wait_timeout = {lock} /*M! , idle_transaction_timeout = {idle} */",
+                init_command=_SESSION.format(lock=lock, idle=idle),
                 **more,
             )
         except (ssl.SSLError, FileNotFoundError) as error:

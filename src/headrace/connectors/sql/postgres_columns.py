@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from headrace.connectors.sql import limits
-from headrace.connectors.sql.dialect import Connection, rows_of, run
+from headrace.connectors.sql.dialect import Connection, WriteTarget, rows_of, run
 from headrace.connectors.sql.types import Kind, ResultColumn
+from headrace.contract import OptionError
 from headrace.errors import NothingChanged
 
 # The types that keep every value of a kind, or every value within the column's limit.
@@ -79,6 +80,27 @@ SELECT r.rulename::text FROM tree JOIN pg_rewrite r ON r.ev_class = tree.oid
 WHERE r.ev_type <> '1' AND r.ev_enabled IN ('O', 'A')
 """
 )
+# A session that a pooler gives may be read-only by another client of it, which each transaction sets right.
+_ADMINISTERED = """
+SELECT pg_encoding_to_char(d.encoding), d.datname, r.rolname, r.rolconnlimit, d.datconnlimit,
+NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM pg_settings
+WHERE name = 'default_transaction_read_only' AND setting = 'on' AND source <> 'session'),
+r.rolsuper, current_setting('server_version_num')::int
+FROM pg_database d JOIN pg_roles r ON r.rolname = current_user WHERE d.datname = current_database()
+"""
+_FEWEST_CONNECTIONS = 4
+# Of each publication that has the table's updates or deletes: whether the table has what identifies a row of it; NULL
+# where there is no table yet.
+_PUBLISHED = """
+SELECT p.pubname::text, (SELECT c.relreplident IN ('f', 'i') OR (c.relreplident = 'd' AND EXISTS
+(SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)) FROM pg_class c WHERE c.oid = to_regclass(%s))
+FROM pg_publication p WHERE (p.pubupdate OR p.pubdelete) AND (p.puballtables OR {in_schema} OR EXISTS (
+SELECT 1 FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = current_schema()
+AND t.tablename = %s))
+"""
+_SCHEMAS_SINCE = 150_000
+_IN_SCHEMA = """EXISTS (SELECT 1 FROM pg_publication_namespace n
+WHERE n.pnpubid = p.oid AND n.pnnspid = quote_ident(current_schema())::regnamespace)"""
 _KINDS = {
     "v": ("a view", "name the table that the rows are to lie in"),
     "m": ("a materialized view", "name the table that the rows are to lie in"),
@@ -99,6 +121,34 @@ _RIGHTS = """
 SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END, privilege_type, is_grantable
 FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass(%s) AND grantee <> relowner
 """
+
+
+def misfits(connection: Connection, target: WriteTarget, quoted: str) -> Iterator[OptionError]:
+    """Why the database cannot take the rows of `target`, by what its administrator has set."""
+    [(encoding, database, user, role_limit, limit, read_only, is_super, version)] = rows_of(connection, _ADMINISTERED)
+    if encoding != "UTF8" and any(column.kind in ("text", "json") for column in target.columns):
+        what = f"database '{database}' stores texts as {encoding}, which has not every character"
+        fix = (
+            f"write to a database of its own: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; {database} stays"
+        )
+        yield OptionError(code="HR420", what=what, fix=fix)
+    if read_only:
+        what = f"user '{user}' may only read in database '{database}' (default_transaction_read_only)"
+        fix = f'ALTER ROLE "{user}" SET default_transaction_read_only = off; or name a user that may write'
+        yield OptionError(code="HR420", what=what, fix=fix)
+    for kind, name, most in (("ROLE", user, role_limit), ("DATABASE", database, limit)):
+        if 0 <= most < _FEWEST_CONNECTIONS and not is_super:
+            what = f"{kind.lower()} '{name}' takes {most} connections at once (CONNECTION LIMIT), and a query has "
+            what += "one, and up to three more for each task that stages rows"
+            fix = f'ALTER {kind} "{name}" CONNECTION LIMIT {_FEWEST_CONNECTIONS}, or more by the number of tasks'
+            yield OptionError(code="HR420", what=what, fix=fix)
+    in_schema = _IN_SCHEMA if version >= _SCHEMAS_SINCE else "false"
+    for publication, identified in rows_of(connection, _PUBLISHED.format(in_schema=in_schema), (quoted, target.table)):
+        if identified is False or (identified is None and not target.key):
+            what = f"publication '{publication}' replicates updates and deletes, which PostgreSQL refuses of table "
+            what += f"'{target.table}', as it has no primary key"
+            fix = "give the sink a key; or set REPLICA IDENTITY of the table, or let the publication have inserts alone"
+            yield OptionError(code="HR422", what=what, fix=fix)
 
 
 def existing_table(connection: Connection, table: str, quoted: str) -> limits.ExistingTable | None:

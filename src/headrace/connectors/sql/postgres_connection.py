@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -15,7 +16,15 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from headrace.connectors.sql.dialect import BATCH_FIX, REFUSED_FIX
-from headrace.connectors.sql.silence import CONNECT_SECONDS, IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
+from headrace.connectors.sql.postgres_session import (
+    SESSION,
+    ServerTransaction,
+    SessionRefused,
+    SettledCursor,
+    WatchedPostgresConnection,
+    settle,
+)
+from headrace.connectors.sql.silence import CONNECT_SECONDS, SILENCE_SECONDS
 from headrace.contract import Identity, OptionError, canonical_server, is_loopback
 from headrace.errors import in_one_line
 from headrace.redaction import encoding_fault, without
@@ -29,28 +38,12 @@ CLIENT: Mapping[str, object] = {
     "tcp_user_timeout": 60_000,
     "application_name": "headrace",
 }
-# What the server is asked where neither the url nor its administrator says it: a session ends whose client is gone, and
-# no lock is waited for in silence.
-SERVER: Mapping[str, str] = {
-    "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
-    "lock_timeout": f"{LOCK_SECONDS}s",
-    "tcp_keepalives_idle": "30",
-    "tcp_keepalives_interval": "10",
-    "tcp_keepalives_count": "3",
-    "tcp_user_timeout": "60s",
-    "client_connection_check_interval": "10s",
-}
-_SET = """
-SELECT set_config(name, given.value, false) FROM pg_settings
-JOIN (VALUES {values}) AS given (name, value) USING (name)
-WHERE source = 'default' OR (setting = '0' AND source NOT IN ('client', 'database', 'user', 'database user'))
+_WORKS = f"""
+SELECT state NOT LIKE 'idle%%' AND coalesce(wait_event_type, '') <> 'Client' FROM pg_stat_activity WHERE {SESSION}
 """
-_WORKS = """
-SELECT state NOT LIKE 'idle%%' AND coalesce(wait_event_type, '') <> 'Client' FROM pg_stat_activity WHERE pid = %s
-"""
-_END = """
+_END = f"""
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE pid = %s AND usename = current_user AND datname = current_database()
+WHERE {SESSION} AND usename = current_user AND datname = current_database()
 """
 _HOLDER = """
 SELECT a.pid, a.usename, a.application_name, coalesce(host(a.client_addr), 'this machine'), a.state,
@@ -65,31 +58,25 @@ _SOCKETS = ("/tmp", "/run/postgresql", "/var/run/postgresql")
 _SEARCH_PATH = re.compile(r"(?:-c\s*|--)search[_-]path=\"?([^\s,\"]+)")
 
 
-class WatchedPostgresConnection(psycopg.Connection[Any]):
-    """A connection whose waits end when the server is silent and does not work for it."""
+def connect(
+    url: str, schema: str = "", *, reads: bool = False, silence_seconds: float = SILENCE_SECONDS
+) -> WatchedPostgresConnection:
+    """Open a connection whose transactions begin with the settings of `postgres_session`.
 
-    silence_seconds: float = SILENCE_SECONDS
-    works: Callable[[], bool] = staticmethod(lambda: False)
+    Args:
+        schema: Where names lead; without it, the search path of the url, or of role and database.
+        reads: A statement outside a transaction may only read.
 
-    def wait(self, *given: Any, **options: Any) -> Any:
-        with watched(
-            self.works, lambda: shut(self.pgconn.socket), psycopg.OperationalError, seconds=self.silence_seconds
-        ):
-            return super().wait(*given, **options)
-
-
-def connect(url: str, *, silence_seconds: float = SILENCE_SECONDS) -> WatchedPostgresConnection:
-    """A new connection, with what `CLIENT` and `SERVER` say where the url says nothing; raises psycopg.Error."""
+    Raises:
+        psycopg.Error: The server cannot be reached, or refuses the session.
+    """
     connection = _opened(url)
     connection.silence_seconds = CONNECT_SECONDS
-    values = ", ".join(f"('{name}', '{value}')" for name, value in SERVER.items())
-    connection.execute(_SET.format(values=values))
-    # A pooler in between has given this connection a number of its own.
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    pid = row[0] if row else 0
-    connection.works = lambda: _works_or_left(url, pid)
+    settle(connection, url, schema)
+    connection.reads = reads
+    connection.works = lambda: connection.session is not None and _works_or_left(url, connection.session)
     for left in _left.pop(url, set()):
-        connection.execute(_END, (left,))
+        connection.execute(_END, left)
     connection.silence_seconds = silence_seconds
     return connection
 
@@ -97,35 +84,42 @@ def connect(url: str, *, silence_seconds: float = SILENCE_SECONDS) -> WatchedPos
 def _opened(url: str) -> WatchedPostgresConnection:
     known = conninfo_to_dict(url)
     client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
-    # A statement that was prepared fails when a column is added to its table.
-    return WatchedPostgresConnection.connect(url, autocommit=True, prepare_threshold=None, **client)
+    # A pooler knows no statement that another session has prepared, and one fails when a column is added to its table.
+    client |= {"client_encoding": "UTF8", "prepare_threshold": None, "cursor_factory": SettledCursor}
+    try:
+        return WatchedPostgresConnection.connect(url, autocommit=True, **client)
+    except psycopg.OperationalError as error:
+        if "unsupported startup parameter" not in str(error):
+            raise
+        # A pooler takes none of the url's options; each transaction sets them.
+        return WatchedPostgresConnection.connect(url, autocommit=True, **client, options="")
 
 
 # Sessions that were cut off while the server could not be reached, by url: the next connection ends them.
-_left: dict[str, set[int]] = {}
+_left: dict[str, set[ServerTransaction]] = {}
 
 
-def _works_or_left(url: str, pid: int) -> bool:
+def _works_or_left(url: str, session: ServerTransaction) -> bool:
     try:
-        return works(url, pid)
+        return works(url, session)
     except psycopg.Error as error:
         if sqlstate(error) == NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
-        _left.setdefault(url, set()).add(pid)
+        _left.setdefault(url, set()).add(session)
         raise
 
 
-def works(url: str, pid: int) -> bool:
-    """Whether the server's session `pid` is at work, and does not itself wait for its client; if not, it is ended.
+def works(url: str, session: ServerTransaction) -> bool:
+    """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
     """
     with closing(_opened(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
-        row = other.execute(_WORKS, (pid,)).fetchone()
+        row = other.execute(_WORKS, session).fetchone()
         if row and row[0]:
             return True
-        other.execute(_END, (pid,))
+        other.execute(_END, session)
     return False
 
 
@@ -187,8 +181,7 @@ def bounded_answer(
         # As values of Python they would take several times their length.
         connection.adapters.register_loader(name, TextLoader)
     with connection.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute("BEGIN READ ONLY")
         cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
         # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
         cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
@@ -297,7 +290,7 @@ def sqlstate(error: BaseException) -> str:
         ("no pg_hba.conf entry", "28000"),
         ("does not exist", "3D000" if 'database "' in text else "28000"),
         ("too many clients", "53300"),
-        ("too many connections for", "53300"),
+        ("too many connections", "53300"),
         ("no more connections allowed", "53300"),
         ("remaining connection slots", "53300"),
     ):
@@ -341,6 +334,8 @@ def explained(error: Exception, url: str) -> OptionError:
     where = f"PostgreSQL at {_place(url)}"
     state = sqlstate(error)
     text = without(in_one_line(error), url)
+    if isinstance(error, SessionRefused):
+        return replace(error.problem, what=f"{where}: {text}")
     if state.startswith(_REFUSALS):
         return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=REFUSED_FIX)
     if isinstance(error, errors.InsufficientPrivilege):

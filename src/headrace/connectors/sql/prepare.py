@@ -103,6 +103,14 @@ def prepare(
             time.sleep(pause)
 
 
+def require_settings(connection: Connection, dialect: Dialect, table: ResultTable, context: SinkContext) -> None:
+    """Raise SinkError for a setting of the database by which it cannot keep the result."""
+    problems = dialect.misfits(connection, table.target(replaces=context.mode == "update"))
+    whose = f"the result of query '{context.query}' cannot be kept"
+    if found := [Finding(code=each.code, what=f"{whose}: {each.what}", fix=each.fix) for each in problems]:
+        raise SinkError(found)
+
+
 class _Renamed(Exception):
     """Another start has made the table meanwhile, under another spelling of its name."""
 
@@ -110,6 +118,7 @@ class _Renamed(Exception):
 def _prepared(
     connection: Connection, dialect: Dialect, table: ResultTable, schema: str, context: SinkContext, *, adds: bool
 ) -> Ready:
+    require_settings(connection, dialect, table, context)
     ledger = Ledger(connection, dialect, context, table.name)
     ledger.create()
     with Transaction().begin(connection, dialect):
@@ -236,6 +245,7 @@ def incompatibilities(
             return
         with closing(dialect.connect_to_read()) as connection:
             table = table.as_known(connection, dialect)
+            require_settings(connection, dialect, table, context)
             ledger, there = Ledger(connection, dialect, context, table.name), dialect.existing(connection, table.name)
             if context.application:
                 known = not LEDGER_FORM.missing_columns(connection, dialect)

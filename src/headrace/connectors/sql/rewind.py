@@ -101,7 +101,7 @@ class Rewinding:
             return
         key = [column.name for column in self.table.key_columns]
         there = dialect.quote(THERE)
-        run(connection, f"CREATE TEMPORARY TABLE {_BACK} AS {self.before(single)}")
+        run(connection, dialect.create_temporary(_BACK, self.before(single)))
         if saved and whole is None:
             self.images.keep_from(saved, _BACK)
         gone = f"SELECT {identifiers(dialect, key)} FROM {_BACK} WHERE {there} = 0"

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import islice
@@ -45,13 +45,15 @@ class FileStager:
     The file needs neither a journal nor a flush: a file that was not finished is never read.
     """
 
-    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms) -> None:
+    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
         self.path, self.columns, self.forms = path, columns, forms
         quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
         # Beside a result that others may read, rows that may never be in it.
         Path(path).touch(mode=0o600)
         self.connection = sqlite3.connect(path, isolation_level=None)
         for statement in (
+            # A file of another encoding cannot be attached.
+            f"PRAGMA encoding = '{encoding}'",
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
             f"CREATE TABLE {STAGED} ({quoted})",
@@ -76,10 +78,10 @@ class FileStager:
 class ArrowStager(FileStager):
     """Rows on their way into a SQLite file, as Arrow columns."""
 
-    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms) -> None:
+    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
         from adbc_driver_sqlite import dbapi
 
-        super().__init__(path, columns, forms)
+        super().__init__(path, columns, forms, encoding)
         super().finish()
         self.arrow = dbapi.connect(path)
         self.names = [column.name for column in columns]
@@ -280,7 +282,9 @@ class SqliteDialect(dialect.Dialect):
         # The package `adbc-driver-sqlite` takes Arrow columns as they are, in a third of the time, but NaN for NULL.
         inexact = any(column.kind in ("float", "double") for column in columns)
         kind = FileStager if inexact or not find_spec("adbc_driver_sqlite") else ArrowStager
-        return kind(f"{self.path}.{name}", columns, self.forms)
+        with closing(self.connect_to_read()) as connection:
+            [(encoding,)] = dialect.rows_of(connection, "PRAGMA encoding")
+        return kind(f"{self.path}.{name}", columns, self.forms, str(encoding))
 
     def attach(self, connection: dialect.Connection, parts: Sequence[dialect.StagedTable]) -> None:
         for part in parts:

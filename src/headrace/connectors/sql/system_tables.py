@@ -23,10 +23,10 @@ BEFORE = "_headrace_before"
 
 @dataclass(frozen=True)
 class OwnColumn:
-    """A column: a short text (which a key can hold), a long one, or a whole number."""
+    """A column: a short text (which a key can hold), a long one, a whole number, or one that counts the rows."""
 
     name: str
-    kind: Literal["text", "long text", "number"]
+    kind: Literal["text", "long text", "number", "counter"]
     nullable: bool = False
 
 
@@ -40,12 +40,18 @@ class OwnTable:
 
     @property
     def names(self) -> str:
-        return ", ".join(column.name for column in self.columns)
+        """The columns that a row gives values of."""
+        return ", ".join(column.name for column in self.columns if column.kind != "counter")
 
     @property
     def insert(self) -> str:
         """The statement, with question marks, that inserts a row."""
-        return f"INSERT INTO {self.name} ({self.names}) VALUES ({', '.join('?' * len(self.columns))})"
+        marks = ", ".join("?" * (self.names.count(",") + 1))
+        return f"INSERT INTO {self.name} ({self.names}) VALUES ({marks})"
+
+    def columns_in(self, dialect: Dialect) -> tuple[OwnColumn, ...]:
+        """The columns that the table has there."""
+        return tuple(column for column in self.columns if column.kind != "counter" or dialect.counter)
 
     def missing_columns(self, connection: Connection, dialect: Dialect) -> tuple[OwnColumn, ...]:
         """The columns that are missing; all of them where there is no table.
@@ -53,25 +59,26 @@ class OwnTable:
         Raises SinkError if what it holds could be changed, or lost while the result's table is not.
         """
         there = dialect.existing(connection, self.name)
+        columns = self.columns_in(dialect)
         if there is None:
-            return self.columns
+            return columns
         refused = list(there.refusals(self.name, [column.name for column in self.columns]))
         if refused:
             what = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
             raise SinkError(code="HR406", what=what, fix=refused[0].fix)
         known = {column.name.lower() for column in there.columns}
-        return tuple(column for column in self.columns if column.name not in known)
+        return tuple(column for column in columns if column.name not in known)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
         """Create the table, or add the columns that a later form has; raises SinkError where one has no default."""
-        missing = self.missing_columns(connection, dialect)
-        if len(missing) == len(self.columns):
-            parts = [declared(column, dialect) for column in self.columns]
+        missing, columns = self.missing_columns(connection, dialect), self.columns_in(dialect)
+        if missing == columns:
+            parts = [declared(column, dialect) for column in columns]
             if self.key:
                 parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
             suffix = dialect.create_suffix((), ())
             run(connection, f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)}){suffix}")
-        elif any(not column.nullable for column in missing):
+        elif any(not column.nullable and column.kind != "counter" for column in missing):
             what = f"Headrace's own table '{self.name}' lacks columns ({', '.join(each.name for each in missing)})"
             fix = "look which program made it; name another database or schema, or drop the table if nothing uses it"
             raise SinkError(code="HR407", what=what, fix=fix)
@@ -126,6 +133,7 @@ QUARANTINE_FORM = OwnTable(
         *(*_LIFE, *_numbers("batch"), *_texts("table_name")),
         OwnColumn("reason", "long text"),
         OwnColumn("row_values", "long text"),
+        OwnColumn("row_id", "counter"),
     ),
     key=(),
 )
@@ -211,5 +219,7 @@ def exclusive(connection: Connection, dialect: Dialect) -> Iterator[None]:
 
 
 def declared(column: OwnColumn, dialect: Dialect) -> str:
+    if column.kind == "counter":
+        return f"{column.name} {dialect.counter}"
     types = {"text": dialect.key_text, "long text": dialect.long_text, "number": "BIGINT"}
     return f"{column.name} {types[column.kind]}{'' if column.nullable else ' NOT NULL'}"

@@ -254,7 +254,7 @@ def _plain(array: Any, column: ResultColumn, forms: Forms) -> Any:
     import pyarrow as pa
 
     convert: Mapping[Kind, Any] = {
-        "date": lambda: array.cast(pa.string()),
+        "date": lambda: _calendar(array, "D"),
         "timestamp": lambda: _moments(array, forms, forms.zone),
         "timestamp_ntz": lambda: _moments(array, forms, ""),
         "decimal": lambda: _decimals(array, forms),
@@ -267,10 +267,23 @@ def _moments(array: Any, forms: Forms, zone: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = array.cast(pa.timestamp("us")).cast(pa.string())
+    found = _calendar(array.cast(pa.timestamp("us")), "us")
     if forms.iso:
         found = pc.replace_substring(found, " ", "T")
     return pc.binary_join_element_wise(found, pa.scalar(zone), "") if zone else found
+
+
+def _calendar(array: Any, unit: Literal["D", "us"]) -> Any:
+    """Dates or times as texts; Arrow knows the years up to 32767, and writes of others that they are out of range."""
+    import numpy as np
+    import pyarrow as pa
+
+    texts = array.cast(pa.string())
+    if not pa.compute.any(pa.compute.starts_with(texts, "<")).as_py():
+        return texts
+    pairs = zip(texts.to_pylist(), array.cast(pa.int32() if unit == "D" else pa.int64()).to_pylist(), strict=True)
+    exact = [str(np.datetime64(number, unit)) if text and text[0] == "<" else text for text, number in pairs]
+    return pa.array([text and text.replace("T", " ") for text in exact], pa.string())
 
 
 def _decimals(array: Any, forms: Forms) -> Any:

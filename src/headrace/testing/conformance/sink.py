@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,24 @@ class SinkConformance(SinkTriggers):
     def answer(self, spark: SparkSession, tmp_path: Path, mode: OutputMode) -> list[tuple[Any, ...]]:
         return sorted(map(tuple, self.frame(spark, tmp_path, mode, stream=False).collect()))
 
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]] | None:
+        """Read the result's names and totals by another program than Spark and the sink; None: there is none."""
+        return None
+
+    def assert_client_reads_input(self, home: Path, tmp_path: Path, mode: OutputMode) -> None:
+        """Compare what another program reads with the rows that were put in, without Spark."""
+        found = self.read_by_client(home)
+        if found is None:
+            return
+        rows = [json.loads(line) for file in (tmp_path / "input").glob("*.json") for line in file.open()]
+        expected = [(row["name"], row["total"]) for row in rows]
+        if mode != "append":
+            totals: Counter[str] = Counter()
+            for name, total in expected:
+                totals[name] += total
+            expected = list(totals.items())
+        assert sorted((name, int(total)) for name, total in found) == sorted(expected)
+
     @pytest.mark.parametrize("mode", OUTPUT_MODES)
     def test_several_batches_end_in_the_batch_answer(
         self, spark: SparkSession, home: Path, tmp_path: Path, mode: OutputMode
@@ -109,6 +128,7 @@ class SinkConformance(SinkTriggers):
                 sink.read_back(spark, context)
             return
         assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
+        self.assert_client_reads_input(home, tmp_path, mode)
         assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
 
     @pytest.mark.parametrize("mode", OUTPUT_MODES)
@@ -141,6 +161,7 @@ class SinkConformance(SinkTriggers):
             query.stop()
         if readable_back(sink):
             assert self.written(spark, again, context) == self.answer(spark, tmp_path, mode)
+            self.assert_client_reads_input(home, tmp_path, mode)
 
     def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         mode: OutputMode = "append"
@@ -275,8 +296,10 @@ class SinkConformance(SinkTriggers):
         assert self.written(spark, swap.beside, rebuilt) == whole
         self.catch_up(spark, self.make(home, mode), tmp_path, former)
         assert self.written(spark, self.make(home, mode), former) == whole
+        self.assert_client_reads_input(home, tmp_path, mode)
         swap.swap_in(former, rebuilt, lambda: spark)
         assert self.written(spark, self.make(home, mode), placed) == whole
+        self.assert_client_reads_input(home, tmp_path, mode)
         swap.swap_out(former, rebuilt, lambda: spark)
         swap.drop_beside(rebuilt, lambda: spark)
         with pytest.raises(SinkError):
@@ -317,6 +340,7 @@ class SinkConformance(SinkTriggers):
         place.rename(context.checkpoint)
         self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
         assert self.written(spark, sink, context) == answers[2]
+        self.assert_client_reads_input(home, tmp_path, mode)
         with pytest.raises(NothingChanged, match="HR583"):
             sink.rewind.undo(context, 0, lambda: spark)
         for _ in range(2):
