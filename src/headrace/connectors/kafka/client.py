@@ -19,12 +19,6 @@ ANSWER_MS = 8_000
 _PREFIX = "kafka."
 FAILURES = (
     Failure(
-        code="HR302",
-        pattern=r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
-        what="the value of the message {place} (topic/partition/offset) does not decode",
-        fix="set on_bad_row to quarantine, and such messages are quarantined; or correct the schema and start again",
-    ),
-    Failure(
         code="HR343",
         pattern=r"KAFKA_DATA_LOSS|Some data may have been lost|Cannot fetch record for offset",
         what="messages of its topic were deleted before they were read",
