@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from pathlib import Path
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any
@@ -56,10 +56,38 @@ class Constant(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """The bytes of a record, and the values of its columns that are not NULL; BAD for a record that is to be refused."""
+    """The bytes of a record, and the values of its columns; BAD for a record that is to be refused."""
 
     text: bytes
     wanted: Any
+
+    @property
+    def kind(self) -> str:
+        """What sets it apart from the records that all sources judge alike; see EXCEPTIONS."""
+        try:
+            text = self.text.decode("utf-8-sig")
+            value, end = json.JSONDecoder().raw_decode(text.lstrip())
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeError:
+            return "no Unicode"
+        except ValueError:
+            return ""
+        if isinstance(value, list):
+            return "array"
+        return "text behind" if text.lstrip()[end:].strip(" \t\r\n") else ""
+
+
+# What a source judges otherwise than the oracle does, as docs/how-to/handle-bad-rows.md has it.
+EXCEPTIONS: dict[str, tuple[str, ...]] = {
+    # Of a line of json, Spark's reader takes the first object alone, and a question mark for half a surrogate pair; an
+    # array is a row for each of its elements.
+    "lines": ("text behind", "no Unicode", "array"),
+    "texts": ("array",),
+}
+
+
+def without_exceptions(given: Sequence[Case], source: str) -> list[Case]:
+    return [case for case in given if case.kind not in EXCEPTIONS[source]]
 
 
 def of_decimal(value: Any, precision: int, scale: int) -> Any:
@@ -67,7 +95,9 @@ def of_decimal(value: Any, precision: int, scale: int) -> Any:
         return BAD
     exact = Decimal(value.strip())
     try:
-        rounded = exact.quantize(Decimal(1).scaleb(-scale)) if exact else Decimal(0).scaleb(-scale)
+        rounded = (
+            exact.quantize(Decimal(1).scaleb(-scale), context=Context(100)) if exact else Decimal(0).scaleb(-scale)
+        )
     except InvalidOperation:
         return BAD
     return rounded if rounded == exact and abs(rounded) < Decimal(10) ** (precision - scale) else BAD
@@ -145,7 +175,7 @@ def of_column(name: str, value: Any, written: Mapping[str, str]) -> Any:
         inside = [of_kind(each, value.get(each), written) for each in ("day", "txt", "must")]
         return BAD if BAD in inside or inside[2] is None else tuple(inside)
     if name == "map":
-        found = {key: of_kind("at", each, written) for key, each in value.items()}
+        found = {key: of_kind("at", each, written) for key, each in sorted(value.items())}
         return BAD if BAD in found.values() else found
     if name == "list":
         inside = [of_kind("dec", each, written) for each in value]
@@ -154,12 +184,12 @@ def of_column(name: str, value: Any, written: Mapping[str, str]) -> Any:
     return BAD if any(each and BAD in each for each in pairs) else pairs
 
 
+def refuse(name: str) -> None:
+    raise Constant(name)
+
+
 def judge(text: bytes, written: Mapping[str, str]) -> Any:
     """What a JSON text holds by Python's json; of equal keys the last counts."""
-
-    def refuse(name: str) -> None:
-        raise Constant(name)
-
     try:
         whole = json.loads(
             text.decode("utf-8-sig"), parse_float=Number, parse_int=Number, parse_constant=refuse,
@@ -212,6 +242,9 @@ PIECES = [
 ]  # fmt: skip
 
 
+ESCAPES = [r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00\ud83d"', r'"\\ud83d"', r'"\u00e9\/\b"', r'"\x"']
+
+
 def words(chance: random.Random) -> str:
     return "".join(chance.choices(PIECES, k=chance.randint(0, 4)))
 
@@ -219,7 +252,9 @@ def words(chance: random.Random) -> str:
 def token(chance: random.Random, name: str) -> str:
     """A JSON value that is mostly of a column's type."""
     if chance.random() < 0.08:
-        return chance.choice(["null", "true", "{}", "[]", '"x"', "NaN", "-Infinity", "1", '""', "01", "1.", "+1", "0x1"])
+        return chance.choice(
+            ["null", "true", "{}", "[]", '"x"', "NaN", "-Infinity", "1", '""', "01", "1.", "+1", "0x1"]
+        )
     if name in ("int", "tiny", "big", "dbl", "flt", "must"):
         return number(chance) if chance.random() < 0.9 else json.dumps(number(chance))
     if name in ("dec", "wide"):
@@ -233,7 +268,9 @@ def token(chance: random.Random, name: str) -> str:
     if chance.random() < 0.3:
         return chance.choice([number(chance), '{"b": 1.50,  "a": [1e2]}', "[1, 2.0 ]", "true", "-0", "1E400"])
     if chance.random() < 0.15:
-        return chance.choice([r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00\ud83d"', r'"\\ud83d"', r'"\u00e9\/\b"', r'"\x"'])
+        return chance.choice(
+            [r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00\ud83d"', r'"\\ud83d"', r'"\u00e9\/\b"', r'"\x"']
+        )
     return json.dumps(words(chance), ensure_ascii=chance.random() < 0.5)
 
 
@@ -288,7 +325,7 @@ def as_python(value: Any) -> Any:
     if isinstance(value, Row | tuple):
         return tuple(map(as_python, value))
     if isinstance(value, dict):
-        return {key: as_python(each) for key, each in value.items()}
+        return {key: as_python(each) for key, each in sorted(value.items())}
     if isinstance(value, list):
         return list(map(as_python, value))
     return value
@@ -304,7 +341,9 @@ def plain(value: Any, name: str) -> Any:
 def compare(given: Sequence[Case], rows: Sequence[Row], records: Sequence[bytes], names: Sequence[str]) -> None:
     """Each case is either taken with its values, or refused with its text, and never both."""
     taken = {row["id"]: {name: plain(as_python(row[name]), name) for name in names} for row in rows}
-    wanted = {case.wanted["id"]: {name: case.wanted[name] for name in names} for case in given if case.wanted is not BAD}
+    wanted = {
+        case.wanted["id"]: {name: case.wanted[name] for name in names} for case in given if case.wanted is not BAD
+    }
     texts = {case.wanted["id"]: case.text for case in given if case.wanted is not BAD}
     differ = [(texts.get(at), taken.get(at), wanted.get(at)) for at in sorted({*taken, *wanted}, key=str)
               if repr(taken.get(at)) != repr(wanted.get(at))]  # fmt: skip
@@ -350,3 +389,238 @@ GIVEN = list(cases(SEED, NUMBER))
 def test_a_json_message_of_kafka_is_kept_exactly_or_refused(spark: SparkSession) -> None:
     rows, records = kafka_rows(spark, "json", SCHEMA, [case.text for case in GIVEN])
     compare(GIVEN, rows, records, ["id", "req", *KINDS, *NESTED])
+
+
+def encoded(given: Sequence[Case], encoding: str) -> tuple[list[Case], bytes]:
+    """The cases whose texts the encoding has, and a file of them, one a line."""
+    fit: list[Case] = []
+    lines: list[bytes] = []
+    for case in given:
+        try:
+            line = (case.text.decode() + "\n").encode(encoding)
+        except UnicodeError:
+            continue
+        fit.append(case)
+        lines.append(line)
+    return fit, b"".join(lines)
+
+
+ALL = ["id", "req", *KINDS, *NESTED]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("encoding", ["", "UTF-8", "ISO-8859-1", "UTF-16LE"])
+def test_a_line_of_json_is_kept_exactly_or_quarantined_as_it_was_written(
+    spark: SparkSession, tmp_path: Path, encoding: str
+) -> None:
+    is_text = encoding not in ("", "UTF-8")
+    given = without_exceptions(GIVEN, "texts" if is_text else "lines")
+    options = {"options": {"encoding": encoding}} if encoding else {}
+    if is_text:
+        given, data = encoded(given, encoding)
+        content = {"a.json": data}
+    else:
+        half = len(given) // 2
+        one, other = (b"".join(case.text + b"\n" for case in part) for part in (given[:half], given[half:]))
+        content = {"a.json": one, "b.json.gz": gzip.compress(other)}
+    rows, records = file_rows(spark, tmp_path, content, "json", SCHEMA, **options)
+    compare(given, rows, records, ALL)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("encoding", ["UTF-8", "ISO-8859-1"])
+def test_a_json_file_of_many_lines_is_kept_exactly_or_quarantined(
+    spark: SparkSession, tmp_path: Path, encoding: str
+) -> None:
+    fit, _ = encoded(GIVEN, encoding)
+    objects = [case for case in fit if case.kind == "" and is_object(case.text)]
+    alone = [case for case in fit if case.kind == "text behind"][:20]
+    content = {"all.json": "[" + " ,\n ".join(case.text.decode() for case in objects) + "]\n"}
+    content |= {f"{at}.json": case.text.decode() for at, case in enumerate(alone)}
+    files = {name: text.encode(encoding) for name, text in content.items()}
+    options = {"multiLine": "true", **({"encoding": encoding} if encoding != "UTF-8" else {})}
+    rows, records = file_rows(spark, tmp_path, files, "json", SCHEMA, options=options)
+    trimmed = [Case(case.text.strip(), case.wanted) for case in objects]
+    compare([*trimmed, *alone], rows, records, ALL)
+
+
+def is_object(text: bytes) -> bool:
+    """Whether an array that holds the text can be read."""
+    try:
+        return isinstance(json.loads(text.decode(), parse_constant=refuse), dict)
+    except (ValueError, Constant):
+        return False
+
+
+CSV = ["id", *(name for name in KINDS if name != "wide")]
+
+
+def of_csv(name: str, text: str) -> Any:
+    """The value of a cell; an empty one is NULL, and a year alone is its first day where a number counts no seconds."""
+    if text == "":
+        return None
+    if name == "at" and re.fullmatch(r"-?\d+", text):
+        return datetime(int(text), 1, 1, tzinfo=timezone.utc) if len(text) == 4 else BAD
+    if name == "yes":
+        return {"true": True, "false": False}.get(text.lower(), BAD)
+    return of_kind(name, text if name in ("txt", "day", "at", "local", "dec") else Number(text), {})
+
+
+def csv_cell(chance: random.Random, name: str) -> str:
+    if name == "txt":
+        return words(chance).replace("\t", "t").replace("\0", "0").strip("\ufeff")
+    if name == "yes":
+        return chance.choice(["true", "false", "yes"])
+    return number(chance) if name in ("int", "tiny", "big", "dec", "dbl", "flt") else moment(chance)
+
+
+@pytest.mark.spark
+def test_a_row_of_csv_is_kept_exactly_or_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    chance, lines = random.Random(SEED), []
+    for at in range(NUMBER):
+        name, out = chance.choice(CSV[1:]), io.StringIO()
+        csv.writer(out, lineterminator="").writerow(
+            [at, *(csv_cell(chance, each) if each == name else "" for each in CSV[1:])]
+        )
+        line = out.getvalue().encode()
+        lines.append(line.replace("é".encode(), b"\xe9", 1) if chance.random() < 0.1 else line)
+    cases_ = []
+    for line in lines:
+        try:
+            [cells] = csv.reader([line.decode()])
+            found = {name: of_csv(name, cell) for name, cell in zip(CSV, cells, strict=True)}
+            cases_.append(Case(line, BAD if BAD in found.values() else found))
+        except UnicodeError:
+            cases_.append(Case(line, BAD))
+    schema = ", ".join(f"{name} {'INT' if name == 'id' else KINDS[name]}" for name in CSV)
+    content = {"a.csv": b"\n".join(lines) + b"\n"}
+    rows, records = file_rows(spark, tmp_path, content, "csv", schema, options={"escape": '"'})
+    assert len(records) == sum(case.wanted is BAD for case in cases_)
+    # A csv record is quarantined as its columns, which the documentation says.
+    compare([case for case in cases_ if case.wanted is not BAD], rows, [], CSV)
+
+
+AVRO = {
+    "type": "record",
+    "name": "event",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "dec", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}]},
+        {"name": "txt", "type": ["null", "string"]},
+        {"name": "dbl", "type": ["null", "double"]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+    ],
+}
+
+
+def avro_cases(number_: int) -> Iterator[Case]:
+    """Records that fastavro writes and reads again, some cut, with a byte behind, or with other bytes in a text."""
+    chance = random.Random(SEED)
+    for at in range(number_):
+        record = {
+            "id": at,
+            "dec": chance.choice([None, Decimal(chance.randint(-(10**10) + 1, 10**10 - 1)).scaleb(-2)]),
+            "txt": chance.choice([None, f"é{words(chance)}"]),
+            "dbl": chance.choice([None, chance.uniform(-1, 1) * 10 ** chance.randint(-300, 300)]),
+            "day": chance.choice([None, date(1970, 1, 1) + timedelta(days=chance.randint(-9_999, 99_999))]),
+            "at": chance.choice([None, datetime(1970, 1, 1, tzinfo=timezone.utc)
+                                 + timedelta(microseconds=chance.randint(-(10**15), 10**16))]),
+        }  # fmt: skip
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, AVRO, record)
+        text = out.getvalue()
+        text = chance.choice([text] * 7 + [text[:-1], text + b"\x00", text.replace("é".encode(), b"\xe9\xe9")])
+        given = io.BytesIO(text)
+        try:
+            found = fastavro.schemaless_reader(given, AVRO, None)
+        except (ValueError, EOFError, IndexError, OverflowError):
+            yield Case(text, BAD)
+            continue
+        yield Case(text, BAD if given.read() else found)
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_an_avro_message_is_kept_exactly_or_refused(spark: SparkSession) -> None:
+    given = list(avro_cases(NUMBER))
+    rows, records = kafka_rows(spark, "avro", json.dumps(AVRO), [case.text for case in given])
+    assert len(records) == sum(case.wanted is BAD for case in given)
+    compare([case for case in given if case.wanted is not BAD], rows, [], [each["name"] for each in AVRO["fields"]])
+
+
+@pytest.mark.spark
+def test_a_text_message_is_kept_exactly_or_refused(spark: SparkSession) -> None:
+    texts = ["é".encode(), "\ufffd".encode(), b"\xe9", b"", "😀".encode(), b"\xed\xa0\x80", None]
+    rows, records = kafka_rows(spark, "text", "", texts)
+    assert [row["value"] for row in rows] == ["é", "\ufffd", "", "😀", None]
+    assert len(records) == 2
+
+
+# Messages of {"id": INT NOT NULL, "v": DECIMAL(3,1)}: what `fail` says of each, or the row; None is a tombstone.
+MESSAGES: dict[str, tuple[bytes | None, Any]] = {
+    "an object": (b'{"id": 1, "v": 2.5}', (1, Decimal("2.5"))),
+    "two objects": (b'{"id": 1}{"id": 2}', "HR302"),
+    "text behind it": (b'{"id": 1} x', "HR302"),
+    "more digits": (b'{"id": 1, "v": 2.55}', "HR361"),
+    "a word": (b'{"id": 1, "v": "x"}', "HR302"),
+    "without the id": (b'{"v": 1}', "HR302"),
+    "NULL for the id": (b'{"id": null}', "HR302"),
+    "a tombstone": (None, "HR302"),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("text", "wanted"), MESSAGES.values(), ids=MESSAGES)
+def test_a_message_that_is_not_kept_stops_the_query_by_its_place(
+    spark: SparkSession, text: bytes | None, wanted: Any
+) -> None:
+    frame = spark.createDataFrame([(text, "t", 0, 7)], "value BINARY, topic STRING, partition INT, offset BIGINT")
+    source = Kafka(bootstrap_servers="k:9092", subscribe="t", value="json", schema="id INT NOT NULL, v DECIMAL(3,1)")
+    rows = source._decoded(frame, "bad")
+    if isinstance(wanted, tuple):
+        assert rows.collect() == [wanted]
+        return
+    with pytest.raises(Exception, match="HEADRACE_") as raised:
+        rows.collect()
+    told = source.explain_failure(str(raised.value))
+    assert told is not None
+    assert (told.code, "t/0/7" in told.what, "quarantine" in told.fix) == (wanted, True, True)
+
+
+@pytest.mark.spark
+def test_spark_rounds_for_those_who_ask_for_it(spark: SparkSession) -> None:
+    [row], _ = kafka_rows(spark, "json", "v DECIMAL(3,1), t TIMESTAMP", [b'{"v": 2.55}'], exact=False)
+    assert row["v"] == Decimal("2.6")
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+def test_messages_of_a_broker_are_judged_as_texts(kafka: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    given = GIVEN[:100]
+    topic = kafka.make()
+    kafka.send(topic, *[case.text for case in given])
+    source = Kafka(bootstrap_servers=kafka.url, subscribe=topic, value="json", schema=SCHEMA, on_bad_row="quarantine")
+    frame = source.stream(spark, NAME)
+    rows = [row for batch in drain(frame, tmp_path / "checkpoint")[0].values() for row in batch]
+    bad = source.rejected_rows(spark, prefix_of(tmp_path / "checkpoint"))
+    assert bad is not None
+    records = [bytes(row[0]) for row in bad.selectExpr("cast(record as binary)").collect()]
+    compare(given, [Row(*frame.columns)(*row) for row in rows], records, ALL)
+
+
+# Each exception, as a line of a file: what becomes of it.
+LINES: dict[str, tuple[bytes, list[Any]]] = {
+    "text behind": (b'{"id": 1} {"id": 2}', [(1, None)]),
+    "no Unicode": (rb'{"id": 1, "v": "a\ud800"}', [(1, "a?")]),
+    "array": (b'[{"id": 1}, {"id": 2}]', [(1, None), (2, None)]),
+}
+
+
+@pytest.mark.spark
+def test_the_exceptions_are_those_that_are_documented(spark: SparkSession, tmp_path: Path) -> None:
+    assert sorted(LINES) == sorted(EXCEPTIONS["lines"])
+    content = {"a.json": b"\n".join(line for line, _ in LINES.values()) + b"\n"}
+    rows, records = file_rows(spark, tmp_path, content, "json", "id INT, v STRING")
+    assert sorted(map(tuple, rows), key=repr) == sorted((row for _, taken in LINES.values() for row in taken), key=repr)
+    assert records == []

@@ -87,6 +87,7 @@ class Sources:
         fail_on_data_loss: bool = True,
         include_headers: bool = False,
         on_bad_row: Literal["fail", "quarantine"] = "fail",
+        inexact: Literal["bad-row", "round"] = "bad-row",
         options: Mapping[str, str | int | float | bool] = ...,
         watermark: tuple[str, str] | None = None,
         name: str | None = None,

@@ -11,8 +11,10 @@ import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import org.apache.spark.sql.catalyst.json.JSONOptions;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
+import scala.collection.immutable.Map;
 import scala.runtime.AbstractFunction1;
 
 /**
@@ -21,10 +23,12 @@ import scala.runtime.AbstractFunction1;
  */
 public final class JsonTexts extends AbstractFunction1 implements Serializable {
   private final String encoding;
+  private final Map options;
   private transient JsonFactory factory;
 
-  public JsonTexts(String encoding) {
+  public JsonTexts(String encoding, Map options) {
     this.encoding = encoding;
+    this.options = options;
   }
 
   public Object apply(Object text) {
@@ -51,7 +55,7 @@ public final class JsonTexts extends AbstractFunction1 implements Serializable {
   /** The elements of an array; null of what is more than one, or none. */
   private ArrayList elements(byte[] bytes) {
     if (factory == null) {
-      factory = new JsonFactory();
+      factory = new JSONOptions(options, "UTC", "").buildJsonFactory();
     }
     ArrayList texts = new ArrayList();
     try {

@@ -22,5 +22,7 @@ def test_only_a_text_with_a_zero_character_is_refused(kind: Any) -> None:
     column = ResultColumn("v", kind, StringType())
     written = TEXTS if kind == "text" else [json.dumps({"a": [text]}) for text in TEXTS]
     good, bad = split_invalid(pa.table({"v": written}), [column], {"v": Limit(no_zero=True)})
-    assert good.column("v").to_pylist() == [text for text, given in zip(written, TEXTS, strict=True) if "\0" not in given]
+    assert good.column("v").to_pylist() == [
+        text for text, given in zip(written, TEXTS, strict=True) if "\0" not in given
+    ]
     assert len(bad) == sum("\0" in text for text in TEXTS)

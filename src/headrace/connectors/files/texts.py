@@ -57,7 +57,8 @@ def read(
     kept = [*names, *besides]
     columns = [F.col(f"`{name}`") for name in kept]
     spark = frame.sparkSession
-    parsed = json_rows.texts(spark, F.col(_TEXT), source.encoding if source.encoding != "UTF8" else "UTF-8")
+    encoding = source.encoding if source.encoding != "UTF8" else "UTF-8"
+    parsed = json_rows.texts(spark, F.col(_TEXT), encoding, source.rules)
     split = frame.select(*columns, parsed.alias(_TEXT)).select(*columns, F.explode(_TEXT).alias(_TEXT))
     body = StructType([each for each in declared if each.name not in names])
     text = F.col(_TEXT).cast("binary")

@@ -44,10 +44,18 @@ def read_json(
     return parsed.select(*values, *kept, corrupt, RECORD)
 
 
-def texts(spark: SparkSession, lines: Column, encoding: str) -> Column:
+def texts(spark: SparkSession, lines: Column, encoding: str, rules: Rules) -> Column:
     """An array of the JSON texts, in UTF-8, that each line or file holds: the elements of an array, or the whole."""
     kind = jvm_of(spark).org.apache.spark.sql.types.DataType.fromDDL("ARRAY<STRING>")
-    return _called(spark, "JsonTexts", [encoding], kind, lines.cast("binary"))
+    return _called(spark, "JsonTexts", [encoding, _options(spark, rules)], kind, lines.cast("binary"))
+
+
+def _options(spark: SparkSession, rules: Rules) -> Any:
+    """Spark's options of its JSON parser, as Scala has them."""
+    options = {name: value for name, value in rules.options.items() if name.lower() not in ("encoding", "charset")}
+    if rules.is_exact and not rules.is_named("allownonnumericnumbers"):
+        options["allowNonNumericNumbers"] = "false"
+    return jvm_of(spark).PythonUtils.toScalaMap(options)
 
 
 def _parsed(spark: SparkSession, text: Column, schema: StructType, rules: Rules, strict: bool) -> Column:
@@ -55,9 +63,7 @@ def _parsed(spark: SparkSession, text: Column, schema: StructType, rules: Rules,
     jvm = jvm_of(spark)
     read = jvm.org.apache.spark.sql.types.DataType.fromJson(Exact(rules, zone).as_text(schema).json())
     shape = jvm.org.apache.spark.sql.catalyst.util.CharVarcharUtils.replaceCharVarcharWithString(read).asNullable()
-    options = {name: value for name, value in rules.options.items() if name.lower() not in ("encoding", "charset")}
-    if rules.is_exact:
-        options.setdefault("allowNonNumericNumbers", "false")
+    given = [shape, _options(spark, rules), zone, strict]
     return _called(spark, "JsonRows", [shape, jvm.PythonUtils.toScalaMap(options), zone, strict], shape, text).alias(
         _ROW
     )
