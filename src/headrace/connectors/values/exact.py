@@ -2,7 +2,7 @@
 
 Spark's readers round a DECIMAL to its scale and take a comma for nothing ('1,5' is 15), cut what a TIMESTAMP has beyond
 microseconds and a DATE behind its day, complete a time by the day on which it is read, and take a date of eight digits
-for a number of days: all silently. A type for which the user names a format or a locale is left to Spark's reader.
+for a number of days and 128 for the TINYINT -128: all silently. A type for which the user names a format or a locale is left to Spark's reader.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -63,6 +65,8 @@ class Exact:
         given = {name.lower() for name in rules.options}
         self.format = rules.format
         self.is_asked = rules.format in ROW_FORMATS and rules.is_exact
+        # Spark takes what Jackson gives for a byte, in which 128 to 255 are numbers below zero.
+        self._has_bytes = self.is_asked and rules.format == "json"
         self.kinds = {kind for kind, by in _LEFT_BY.items() if self.is_asked and given.isdisjoint(by)}
         self._in_utc = zone == "UTC"
 
@@ -82,6 +86,8 @@ class Exact:
         Seen by lengths and single bytes, which takes a tenth of the time of a pattern.
         """
         length = F.octet_length(text)
+        if isinstance(kind, ByteType):
+            return text.try_cast(kind)
         if isinstance(kind, DecimalType):
             # Java's numbers take digits of all scripts.
             is_ascii = F.length(text) == length
@@ -141,13 +147,15 @@ class Exact:
 
     def described(self, name: str, text: Column, kind: DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
-        nested = self._text_type(kind).simpleString() != "string"
-        shown = F.to_json(F.struct(text.alias(name))) if nested else text
+        nested = isinstance(kind, StructType | ArrayType | MapType)
+        shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
         column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
         return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), excerpt(shown), F.lit("`"))
 
     def _is_exact(self, text: Column, kind: DataType) -> Column:
+        if isinstance(kind, ByteType):
+            return F.lit(True)
         if isinstance(kind, DecimalType):
             return _is_exact_decimal(text, kind)
         if isinstance(kind, DateType):
@@ -165,6 +173,8 @@ class Exact:
             return ArrayType(self._text_type(kind.elementType), kind.containsNull)
         if isinstance(kind, MapType):
             return MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
+        if isinstance(kind, ByteType) and self._has_bytes:
+            return ShortType()
         return StringType() if kind.typeName() in self.kinds else kind
 
 

@@ -64,9 +64,7 @@ def _parsed(spark: SparkSession, text: Column, schema: StructType, rules: Rules,
     read = jvm.org.apache.spark.sql.types.DataType.fromJson(Exact(rules, zone).as_text(schema).json())
     shape = jvm.org.apache.spark.sql.catalyst.util.CharVarcharUtils.replaceCharVarcharWithString(read).asNullable()
     given = [shape, _options(spark, rules), zone, strict]
-    return _called(spark, "JsonRows", [shape, jvm.PythonUtils.toScalaMap(options), zone, strict], shape, text).alias(
-        _ROW
-    )
+    return _called(spark, "JsonRows", given, shape, text).alias(_ROW)
 
 
 def _called(spark: SparkSession, name: str, arguments: Sequence[Any], kind: Any, text: Column) -> Column:
