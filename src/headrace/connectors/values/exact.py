@@ -2,7 +2,8 @@
 
 Spark's readers round a DECIMAL to its scale and take a comma for nothing ('1,5' is 15), cut what a TIMESTAMP has beyond
 microseconds and a DATE behind its day, complete a time by the day on which it is read, and take a date of eight digits
-for a number of days and 128 for the TINYINT -128: all silently. A type for which the user names a format or a locale is left to Spark's reader.
+for a number of days and 128 in json for the TINYINT -128: all silently. A type for which the user names a format or a
+locale is left to Spark's reader.
 """
 
 from __future__ import annotations
