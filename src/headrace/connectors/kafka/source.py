@@ -213,12 +213,16 @@ class Kafka(KafkaOptions, contract.Source):
         return frame if batch_column is None else kafka_prefix.with_batch(frame, ranges, batch_column)
 
     def _decoded(self, frame: DataFrame, metric: str, *besides: str | None) -> DataFrame:
+        from headrace.connectors.values.rows import kept
+
         if self.value == "raw":
             return frame
         others = [name for name in besides if name is not None]
         judged = self._judged(frame, *others)
-        takes_out = self.on_bad_row == "quarantine"
-        rows = judged.good(metric) if takes_out else judged.whole().select(*judged.checked())
+        if self.on_bad_row == "quarantine":
+            rows = judged.good(metric)
+        else:
+            rows = judged.whole().select(*kept(frame.sparkSession, ("kafka", *judged.key), judged.checked))
         values = [name for name in rows.columns if name not in (*self.keep, *others)]
         return rows.select(*[f"`{name}`" for name in (*self.keep, *values, *others)])
 
