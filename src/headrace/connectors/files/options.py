@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files.formats import unknown_options
-from headrace.connectors.values.rules import ROW_FORMATS, Rules
+from headrace.connectors.values.rules import ROW_FORMATS, TextRules
 from headrace.contract import OptionError, ProjectPath
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
@@ -74,9 +74,9 @@ class FilesOptions:
                 yield _wrong(f"options may not set '{option}', which the source sets itself", fix)
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> TextRules:
         """What its values are judged by."""
-        return Rules(
+        return TextRules(
             format=self.format,
             is_exact=self.inexact == "bad-row",
             has_bytes=self.format == "text" or self.reads_bytes,

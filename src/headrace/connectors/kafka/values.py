@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from headrace.connectors.values.exact import Judged
 from headrace.connectors.values.json_rows import read_json
-from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, RECORD, Rules
+from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, RECORD, TextRules
 
 _VALUE = "_headrace_value"
 
@@ -34,11 +34,10 @@ def decode(
     Args:
         exact: Whether a value of JSON that its type does not hold exactly is bad.
     """
-    rules = Rules(format=value, is_exact=exact, has_bytes=True)
+    rules = TextRules(format=value, is_exact=exact, has_bytes=True)
     frame = frame.withColumn(PLACE, place())
     kept = [*keep, *besides, PLACE]
     if value == "json":
-        # A column of Kafka's and one of the value may have the same name, of which the latter comes first.
         shape = cast(StructType, StructType.fromDDL(schema or ""))
         return Judged(rules, read_json(frame, F.col("value"), shape, rules, keep=kept), shape, (*keep, *besides))
     text = F.col("value").cast("string")

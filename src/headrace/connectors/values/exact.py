@@ -41,7 +41,7 @@ from headrace.connectors.values.rows import (
     refuse,
     undecoded,
 )
-from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, Rules
+from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
 from headrace.spark.ddl import type_name
 
 # An option of the user's that leaves a type to Spark's reader.
@@ -62,7 +62,7 @@ _LAST_SECOND = 253_402_300_799
 class Exact:
     """The conversions of one source's columns. zone: Spark's `spark.sql.session.timeZone`."""
 
-    def __init__(self, rules: Rules, zone: str) -> None:
+    def __init__(self, rules: TextRules, zone: str) -> None:
         given = {name.lower() for name in rules.options}
         self.format = rules.format
         self.is_asked = rules.format in ROW_FORMATS and rules.is_exact
@@ -186,7 +186,7 @@ class Judged:
     """
 
     def __init__(
-        self, rules: Rules, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
+        self, rules: TextRules, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
     ) -> None:
         self.rules, self.frame, self.schema = rules, frame, schema
         self.zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.connectors.values.rules import PLACE, Rules
+from headrace.connectors.values.rules import PLACE, TextRules
 
 # What the message of a refused row says, and whether a row has the fault.
 Fault: TypeAlias = tuple[Column, Column]
@@ -83,7 +83,7 @@ def _parts_lack(column: Column, kind: DataType) -> list[Column]:
     return [F.coalesce(F.exists(values, lambda part: reduce(or_, _parts_lack(part, inner))), F.lit(False))]
 
 
-def undecoded(fields: Iterable[StructField], rules: Rules) -> Iterator[tuple[str, Fault]]:
+def undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column with text that holds what is no UTF-8, by its name.
 
     Whoever names an encoding takes that upon himself.
@@ -127,7 +127,7 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
     return checked
 
 
-def changed(schema: StructType, rules: Rules) -> Iterator[tuple[str, Fault]]:
+def changed(schema: StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
     for each in schema:
         column = F.col(f"`{each.name}`")

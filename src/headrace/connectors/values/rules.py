@@ -13,7 +13,7 @@ OWN_COLUMNS = (CORRUPT_RECORD, RECORD, PLACE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class TextRules:
     """The options that decide about a value.
 
     is_exact: what its type does not hold exactly is bad. has_bytes: texts come as the bytes that were written, in UTF-8
