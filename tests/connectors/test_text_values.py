@@ -583,9 +583,9 @@ def test_a_message_that_is_not_kept_stops_the_query_by_its_place(
         return
     with pytest.raises(Exception, match="HEADRACE_") as raised:
         rows.collect()
-    told = source.explain_failure(str(raised.value))
-    assert told is not None
-    assert (told.code, "t/0/7" in told.what, "quarantine" in told.fix) == (wanted, True, True)
+    fault = source.explain_failure(str(raised.value))
+    assert fault is not None
+    assert (fault.code, "t/0/7" in fault.what, "quarantine" in fault.fix) == (wanted, True, True)
 
 
 @pytest.mark.spark

@@ -88,7 +88,7 @@ class Files(FilesOptions, contract.Source):
         return self.schema
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        from headrace.connectors.files.texts import with_place
+        from headrace.connectors.files.texts import add_place
         from headrace.connectors.values.exact import Judged
         from headrace.connectors.values.rows import kept
 
@@ -100,7 +100,7 @@ class Files(FilesOptions, contract.Source):
         # Spark's readers do not heed NOT NULL.
         required = [] if schema is None else [each.name for each in schema.fields if not each.nullable]
         reader = reader.option(file_check.OPTION, json.dumps(required))
-        frame = self._loaded(reader, schema, lambda shaped: with_place(shaped.load(self.path)), (PLACE,))
+        frame = self._loaded(reader, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,))
         rows = Judged(self.rules, frame, schema)
         if self.on_bad_row == "quarantine":
             return rows.good(contract.bad_rows_metric(name))
@@ -252,14 +252,14 @@ class Files(FilesOptions, contract.Source):
         as_written: bool = False,
     ) -> DataFrame:
         """The rows as the stream's reader gives them, before any is judged; those of json with their texts if asked."""
-        from headrace.connectors.files.texts import with_place
+        from headrace.connectors.files.texts import add_place
 
         taken = file_prefix.files(prefix)
         besides = tuple(name for name in (batch_column, file_column) if name is not None)
         if not taken:
             # Only the stream's reader gives a schema, with its key=value columns, without any file.
             stream = spark.readStream.name("nothing").options(**self._reader_options())
-            shape = self._loaded(stream, schema, lambda shaped: with_place(shaped.load(self.path)), (PLACE,)).schema
+            shape = self._loaded(stream, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,)).schema
             return file_prefix.empty_frame(spark, shape, batch_column, file_column)
         reader = spark.read.options(**self._reader_options())
         places = file_prefix.places(taken, self.path, self.source_archive_dir)
@@ -290,7 +290,7 @@ class Files(FilesOptions, contract.Source):
         shape = None if schema is None else Exact(self.rules, "").as_text(schema)
         frame = load(reader.format(self.format) if shape is None else reader.format(self.format).schema(shape))
         declared = self._declared(frame, schema, besides)
-        return texts.with_bytes(declared, () if schema is None else schema.names) if self.reads_bytes else declared
+        return texts.restore_bytes(declared, () if schema is None else schema.names) if self.reads_bytes else declared
 
     def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
         """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""

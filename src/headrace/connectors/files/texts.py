@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _TEXT = "_headrace_text"
 
 
-def with_place(frame: DataFrame) -> DataFrame:
+def add_place(frame: DataFrame) -> DataFrame:
     """The rows of files with the place of each."""
     return frame.select("*", F.col("_metadata.file_path").alias(PLACE))
 
 
-def with_bytes(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+def restore_bytes(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """The rows of csv that was read in Latin-1, with the bytes of each text of these columns as they were written."""
     texts = [each.name for each in frame.schema if each.name in names and isinstance(each.dataType, StringType)]
     return frame.select(*[_bytes(name).alias(name) if name in texts else F.col(f"`{name}`") for name in frame.columns])
@@ -58,7 +58,7 @@ def read(
     columns = [F.col(f"`{name}`") for name in kept]
     spark = frame.sparkSession
     encoding = source.encoding if source.encoding != "UTF8" else "UTF-8"
-    parsed = json_rows.texts(spark, F.col(_TEXT), encoding, source.rules)
+    parsed = json_rows.split_texts(spark, F.col(_TEXT), encoding, source.rules)
     split = frame.select(*columns, parsed.alias(_TEXT)).select(*columns, F.explode(_TEXT).alias(_TEXT))
     body = StructType([each for each in declared if each.name not in names])
     text = F.col(_TEXT).cast("binary")

@@ -35,11 +35,11 @@ from headrace.connectors.values.rows import (
     Fault,
     anywhere,
     changed,
+    compose_message,
     excerpt,
-    message,
-    missing,
+    find_missing,
+    find_undecoded,
     refuse,
-    undecoded,
 )
 from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
 from headrace.spark.ddl import type_name
@@ -214,7 +214,7 @@ class Judged:
         """The rows; the first one of which no column could be read fails."""
         if CORRUPT_RECORD not in self.frame.columns:
             return self.frame
-        shown = message(MALFORMED, "", F.col(PLACE), F.col(CORRUPT_RECORD))
+        shown = compose_message(MALFORMED, "", F.col(PLACE), F.col(CORRUPT_RECORD))
         fails = F.raise_error(shown).cast("boolean")
         return self.frame.where(F.when(F.col(CORRUPT_RECORD).isNotNull(), fails).otherwise(F.lit(True)))
 
@@ -242,7 +242,7 @@ class Judged:
     def _faults(self, besides: Container[str] = ()) -> list[tuple[str, Fault]]:
         """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
         read = self.fields or [each for each in self.frame.schema if each.name in self.columns]
-        found = [*missing(self.fields), *undecoded(read, self.rules)]
+        found = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
         if not self.exact.is_asked:
             return found
         for each in self.fields:

@@ -30,13 +30,13 @@ def read_json(
     """
     spark = frame.sparkSession
     kept = [F.col(f"`{name}`") for name in keep]
-    parsed = frame.select(*kept, text.cast("string").alias(RECORD), _parsed(spark, text, schema, rules, strict))
+    parsed = frame.select(*kept, text.cast("string").alias(RECORD), _parse(spark, text, schema, rules, strict))
     values = [F.col(f"{_ROW}.`{name}`").alias(name) for name in schema.names]
     corrupt = F.when(F.col(_ROW).isNull(), F.col(RECORD)).alias(CORRUPT_RECORD)
     return parsed.select(*values, *kept, corrupt, RECORD)
 
 
-def texts(spark: SparkSession, lines: Column, encoding: str, rules: TextRules) -> Column:
+def split_texts(spark: SparkSession, lines: Column, encoding: str, rules: TextRules) -> Column:
     """An array of the JSON texts, in UTF-8, that each line or file holds: the elements of an array, or the whole."""
     kind = jvm_of(spark).org.apache.spark.sql.types.DataType.fromDDL("ARRAY<STRING>")
     return call_java(spark, _SOURCES, "JsonTexts", [encoding, _options(spark, rules)], kind, lines.cast("binary"))
@@ -50,7 +50,7 @@ def _options(spark: SparkSession, rules: TextRules) -> Any:
     return jvm_of(spark).PythonUtils.toScalaMap(options)
 
 
-def _parsed(spark: SparkSession, text: Column, schema: StructType, rules: TextRules, strict: bool) -> Column:
+def _parse(spark: SparkSession, text: Column, schema: StructType, rules: TextRules, strict: bool) -> Column:
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     jvm = jvm_of(spark)
     read = jvm.org.apache.spark.sql.types.DataType.fromJson(Exact(rules, zone).as_text(schema).json())

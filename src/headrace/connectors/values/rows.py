@@ -56,7 +56,7 @@ _lock = threading.Lock()
 _known: dict[Hashable, tuple[SparkContext, tuple[Column, ...]]] = {}
 
 
-def missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
+def find_missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that lacks a value which is declared NOT NULL, in a part of it too, by its name.
 
     Spark's readers make every column nullable.
@@ -64,7 +64,7 @@ def missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
     for each in fields:
         column = F.col(f"`{each.name}`")
         if lacks := _lacks(column, each):
-            yield each.name, (message(MISSING, each.name, F.col(PLACE)), reduce(or_, lacks))
+            yield each.name, (compose_message(MISSING, each.name, F.col(PLACE)), reduce(or_, lacks))
 
 
 def _lacks(column: Column, field: StructField) -> list[Column]:
@@ -83,7 +83,7 @@ def _parts_lack(column: Column, kind: DataType) -> list[Column]:
     return [F.coalesce(F.exists(values, lambda part: reduce(or_, _parts_lack(part, inner))), F.lit(False))]
 
 
-def undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
+def find_undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column with text that holds what is no UTF-8, by its name.
 
     Whoever names an encoding takes that upon himself.
@@ -97,7 +97,7 @@ def undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple
             yield (
                 each.name,
                 (
-                    message(ENCODING, each.name, F.col(PLACE)),
+                    compose_message(ENCODING, each.name, F.col(PLACE)),
                     anywhere(column, each.dataType, _holds_text, test),
                 ),
             )
@@ -111,7 +111,7 @@ def _has_replacement(text: Column, kind: DataType) -> Column:
     return text.contains(_REPLACEMENT)
 
 
-def message(mark: str, name: str, place: Column, shown: Column | None = None) -> Column:
+def compose_message(mark: str, name: str, place: Column, shown: Column | None = None) -> Column:
     """What failures of Spark's messages read of a row that is refused: mark, column, place, and the text itself."""
     parts = [F.lit(f"{mark} `{name}` "), place]
     return F.concat(*parts) if shown is None else F.concat(*parts, F.lit(" `"), excerpt(shown), F.lit("`"))
@@ -134,11 +134,11 @@ def changed(schema: StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]
         if rules.format == "csv" and isinstance(each.dataType, StringType) and not rules.is_named(*_QUOTES_MEANT):
             # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
             doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
-            yield each.name, (message(QUOTES, each.name, F.col(PLACE), column), doubled)
+            yield each.name, (compose_message(QUOTES, each.name, F.col(PLACE), column), doubled)
         if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(each.dataType):
             shown = F.lit(each.dataType.simpleString())
             infinite = anywhere(column, each.dataType, _holds_numbers, _is_infinite)
-            yield each.name, (message(INFINITE, each.name, F.col(PLACE), shown), infinite)
+            yield each.name, (compose_message(INFINITE, each.name, F.col(PLACE), shown), infinite)
 
 
 def _holds_numbers(kind: DataType) -> bool:
