@@ -110,7 +110,8 @@ def of_float(value: Any, single: bool) -> Any:
         found = unpack("f", pack("f", float(value)))[0] if single else float(value)
     except OverflowError:
         return BAD
-    return BAD if found in (float("inf"), float("-inf")) else found
+    # A zero has no sign here: Spark takes -0 for a whole number.
+    return BAD if found in (float("inf"), float("-inf")) else found + 0.0
 
 
 def of_whole(value: Any, bits: int) -> Any:
@@ -188,12 +189,18 @@ def refuse(name: str) -> None:
     raise Constant(name)
 
 
+def of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of equal keys the last counts, and the others are to be text too."""
+    json.dumps(pairs, ensure_ascii=False).encode()
+    return dict(pairs)
+
+
 def judge(text: bytes, written: Mapping[str, str]) -> Any:
     """What a JSON text holds by Python's json; of equal keys the last counts."""
     try:
         whole = json.loads(
             text.decode("utf-8-sig"), parse_float=Number, parse_int=Number, parse_constant=refuse,
-            object_pairs_hook=lambda pairs: dict(pairs),
+            object_pairs_hook=of_pairs,
         )  # fmt: skip
         json.dumps(whole, ensure_ascii=False).encode()
     except (ValueError, Constant):
@@ -328,7 +335,7 @@ def as_python(value: Any) -> Any:
         return {key: as_python(each) for key, each in sorted(value.items())}
     if isinstance(value, list):
         return list(map(as_python, value))
-    return value
+    return value + 0.0 if isinstance(value, float) else value
 
 
 def plain(value: Any, name: str) -> Any:
