@@ -228,7 +228,7 @@ def number(chance: random.Random) -> str:
 
 
 def moment(chance: random.Random) -> str:
-    day = f"{chance.choice([1, 1969, 1970, 2024, 2026, 9999]):04d}-{chance.randint(1, 13)}-{chance.randint(1, 31)}"
+    day = f"{chance.choice([2, 1969, 1970, 2024, 2026, 9998]):04d}-{chance.randint(1, 13)}-{chance.randint(1, 31)}"
     padded = re.sub(r"-(\d)(?!\d)", r"-0\1", day)
     time = f"{chance.randint(0, 24):02d}:{chance.randint(0, 60):02d}"
     seconds = f":{chance.randint(0, 60):02d}"
