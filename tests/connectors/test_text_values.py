@@ -389,7 +389,13 @@ def file_rows(
     return again, [bytes(row.record) for row in bad.selectExpr("cast(record as binary) record").collect()]
 
 
-GIVEN = list(cases(SEED, NUMBER))
+def may_differ(case: Case) -> bool:
+    """Whether a name comes twice: the last value counts, and one before it that does not fit may make the row bad."""
+    names = re.findall(r'"(\w+)": ', re.sub(r"\{(?=.)[^{}]*\}(?=.)", "", case.text.decode(errors="replace")))
+    return case.wanted is not BAD and len(names) > len(set(names))
+
+
+GIVEN = [case for case in cases(SEED, NUMBER) if not may_differ(case)]
 
 
 @pytest.mark.spark
