@@ -73,6 +73,7 @@ soak: servers
 	HEADRACE_FORGETS=yes $(PATIENT) tests/crash/test_network.py
 	HEADRACE_CUTS=all $(PATIENT) tests/run/test_rewind_in_a_store.py
 	$(BIN)/python -m tests.crash.soak --minutes 30
+	HEADRACE_TEXT_VALUES=5000 $(PATIENT) -n 0 tests/connectors/test_text_values.py
 	HEADRACE_KILLS=40 $(PATIENT) tests/crash/test_kill.py
 	HEADRACE_PAIRS=40 $(PATIENT) tests/connectors/exactly_once
 	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(PATIENT) \

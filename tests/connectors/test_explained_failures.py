@@ -23,7 +23,7 @@ HEAD = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 KAFKA = Kafka(bootstrap_servers="k:9092", subscribe="a")
 DELTA = Delta(path="/lake/t")
 CASES: dict[str, tuple[Connector, str, str]] = {
-    "a value that does not decode": (KAFKA, "HEADRACE_UNDECODABLE orders/0/17", "HR302"),
+    "a value that does not decode": (KAFKA, "HEADRACE_MALFORMED `` orders/0/17 `{`", "HR302"),
     "messages that are gone": (KAFKA, "[KAFKA_DATA_LOSS.START_OFFSET_HAS_BEEN_RESET] Some data", "HR343"),
     "a topic that is gone": (
         KafkaSink(bootstrap_servers="k:9092", topic="a"),

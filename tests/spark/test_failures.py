@@ -243,6 +243,11 @@ LINES = {
         "[USER_RAISED_EXCEPTION] HEADRACE_ENCODING `name` file://{file}",
         "line 2 of {file} holds bytes in the column 'name' that are no UTF-8",
     ),
+    "two objects": (
+        b'{"a": 1}\n{"a": 1}{"a": 2}\n',
+        '[USER_RAISED_EXCEPTION] HEADRACE_MALFORMED `` file://{file} `{{"a": 1}}{{"a": 2}}`',
+        'line 2 of {file} is not exactly one object of the schema: {{"a": 1}}{{"a": 2}}',
+    ),
     "out of sight": (b"", MISFIT, "a row of {file} does not fit"),
 }
 

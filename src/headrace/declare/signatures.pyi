@@ -88,6 +88,7 @@ class Sources:
         include_headers: bool = False,
         topic_ids: Mapping[str, str | int | float | bool] = ...,
         on_bad_row: Literal["fail", "quarantine"] = "fail",
+        inexact: Literal["bad-row", "round"] = "bad-row",
         options: Mapping[str, str | int | float | bool] = ...,
         watermark: tuple[str, str] | None = None,
         name: str | None = None,

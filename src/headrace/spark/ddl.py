@@ -311,3 +311,9 @@ def _unknown_type(text: str, path: str) -> SchemaError:
 
 def _of(path: str) -> str:
     return f" of the column '{path}'" if path else ""
+
+
+def type_name(kind: Any) -> str:
+    """A type as a schema is written; names inside it keep their case."""
+    text = str(kind.simpleString())
+    return text if "<" in text else text.upper()

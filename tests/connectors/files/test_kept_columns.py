@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.files import rows as file_rows
-from headrace.connectors.files.rows import kept
+from headrace.connectors.values import rows as file_rows
+from headrace.connectors.values.rows import kept
 
 pytestmark = pytest.mark.plain
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import OptionError
 from headrace.errors import first_line
+from headrace.spark.ddl import type_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -195,9 +196,3 @@ def _fits(found: DataType, declared: DataType, format_: str) -> bool:
             return found.scale <= declared.scale and found.precision - found.scale <= whole
         return have in _WHOLE and _DIGITS[have] <= whole
     return (have, want) in _FITS or (format_ == "parquet" and (have, want) in _FITS_PARQUET)
-
-
-def type_name(kind: DataType) -> str:
-    """A type as a schema is written; names inside it keep their case."""
-    text = kind.simpleString()
-    return text if "<" in text else text.upper()

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files.formats import unknown_options
+from headrace.connectors.values.rules import ROW_FORMATS, TextRules
 from headrace.contract import OptionError, ProjectPath
 from headrace.errors import Finding, SourceError
 from headrace.spark import ddl
@@ -17,8 +18,6 @@ from headrace.units import size_bytes, spark_milliseconds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROW_FORMATS = ("csv", "json")
-CORRUPT_RECORD = "_headrace_corrupt_record"
 UNLIMITED = "unlimited"
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 
@@ -73,6 +72,46 @@ class FilesOptions:
             if option.lower() in _OURS:
                 fix = "use the source's own field: on_bad_row, max_files_per_trigger, clean_source, ..."
                 yield _wrong(f"options may not set '{option}', which the source sets itself", fix)
+
+    @property
+    def rules(self) -> TextRules:
+        """What its values are judged by."""
+        return TextRules(
+            format=self.format,
+            is_exact=self.inexact == "bad-row",
+            has_bytes=self.format == "text" or self.reads_bytes,
+            options=self.options,
+        )
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that `options` name, in upper case; UTF-8 if none."""
+        named = (value for name, value in self.options.items() if name.lower() in ("encoding", "charset"))
+        return next(named, "UTF-8").upper()
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether json is read as texts that `connectors/values` parses, because Spark's reader changes them.
+
+        With an encoding it rounds numbers that are read as text; with multiLine it reads a file's first value only.
+        """
+        return self.format == "json" and (self.encoding not in ("UTF-8", "UTF8") or self.is_multi_line)
+
+    @property
+    def is_multi_line(self) -> bool:
+        return any(name.lower() == "multiline" and value.lower() == "true" for name, value in self.options.items())
+
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether csv is read byte by byte, by which U+FFFD is told from what is no UTF-8.
+
+        Spark's reader puts U+FFFD in the place of such bytes. In Latin-1 each byte is a character, so that options and
+        names of columns must be ASCII. With multiLine the mark at the beginning of a file would be lost.
+        """
+        given = {name.lower() for name in self.options}
+        texts = f"{self.schema}{''.join(self.options.values())}"
+        is_plain = given.isdisjoint(("encoding", "charset", "multiline")) and texts.isascii()
+        return self.format == "csv" and is_plain and self.schema is not None
 
     def limits(self) -> dict[str, str]:
         """Spark's option for the rate limit, the user's or ours; empty where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
@@ -14,9 +14,10 @@ from headrace.checkpoint.relocation import logged_files
 from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
-from headrace.connectors.files.options import CORRUPT_RECORD, FilesOptions, require_patterns
+from headrace.connectors.files.options import FilesOptions, require_patterns
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
+from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, ROW_FORMATS
 from headrace.errors import PlatformError, SourceError
 from headrace.storage.location import is_known, is_remote, place
 
@@ -86,35 +87,34 @@ class Files(FilesOptions, contract.Source):
         return self.schema
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        from headrace.connectors.files.exact import Judged
-        from headrace.connectors.files.rows import kept
+        from headrace.connectors.files.texts import add_place
+        from headrace.connectors.values.exact import Judged
+        from headrace.connectors.values.rows import kept
 
         self._require_directory()
         require_patterns(spark, self.format, self.options)
-        reader = spark.readStream.name(name).format(self.format).options(**self._reader_options())
-        reader = reader.options(**self._stream_options())
+        reader = spark.readStream.name(name).options(**self._reader_options(), **self._stream_options())
         schema = self._schema(spark)
         file_check.look_at_batches(spark)
         # Spark's readers do not heed NOT NULL.
         required = [] if schema is None else [each.name for each in schema.fields if not each.nullable]
         reader = reader.option(file_check.OPTION, json.dumps(required))
-        frame = self._declared(self._loaded(reader, schema).load(self.path), schema)
-        rows = Judged(self, frame, schema)
+        frame = self._loaded(reader, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,))
+        rows = Judged(self.rules, frame, schema)
         if self.on_bad_row == "quarantine":
             return rows.good(contract.bad_rows_metric(name))
-        columns = kept(spark, ("stream", *rows.rules), rows.checked)
-        return frame.select(*columns) if columns else frame
+        return rows.whole().select(*kept(spark, ("stream", *rows.key), rows.checked))
 
     def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        from headrace.connectors.files.exact import Judged
-        from headrace.connectors.files.rows import kept
+        from headrace.connectors.values.exact import Judged
+        from headrace.connectors.values.rows import kept
 
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
-        rows = Judged(self, frame, schema, besides=(batch_column,))
+        rows = Judged(self.rules, frame, schema, besides=(batch_column,))
         if self.on_bad_row == "quarantine":
             return rows.good(contract.bad_rows_metric(uuid4().hex))
-        return frame.select(*kept(spark, ("read", *rows.rules), rows.converted))
+        return rows.whole().select(*kept(spark, ("read", *rows.key), rows.converted))
 
     @property
     def again(self) -> str:
@@ -122,13 +122,14 @@ class Files(FilesOptions, contract.Source):
 
     def rejected_rows(self, spark: SparkSession, prefix: contract.SourcePrefix) -> DataFrame | None:
         """The rows that were quarantined, each with its file and batch."""
-        from headrace.connectors.files.exact import Judged
+        from headrace.connectors.values.exact import Judged
 
         if self.on_bad_row != "quarantine":
             return None
         schema = self._schema(spark)
-        frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file")
-        return Judged(self, frame, schema, besides=("batch", "file")).bad(contract.bad_rows_metric(uuid4().hex))
+        frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file", as_written=True)
+        rows = Judged(self.rules, frame, schema, besides=("batch", "file"))
+        return rows.bad(contract.bad_rows_metric(uuid4().hex))
 
     def ensure_available(self, prefix: contract.SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
@@ -204,11 +205,21 @@ class Files(FilesOptions, contract.Source):
             chosen["enforceSchema"] = "false"
             # Spark would count the fields of a row only where the query reads them all.
             chosen["columnPruning"] = "false"
-        if self.format in file_options.ROW_FORMATS:
+        if self.format in ROW_FORMATS:
             chosen["mode"] = "FAILFAST" if self.on_bad_row == "fail" else "PERMISSIVE"
         if self.on_bad_row == "quarantine":
             chosen["columnNameOfCorruptRecord"] = CORRUPT_RECORD
-        return {**chosen, **self.options}
+        given = {name: value for name, value in self.options.items() if not self._leaves_out(name)}
+        if self.format == "json" and self.rules.is_exact:
+            # Otherwise Spark takes NaN and INF, which are no JSON.
+            chosen["allowNonNumericNumbers"] = "false"
+        if self.reads_bytes:
+            chosen["encoding"] = "ISO-8859-1"
+        return {**{name: value for name, value in chosen.items() if not self.rules.is_named(name.lower())}, **given}
+
+    def _leaves_out(self, option: str) -> bool:
+        """Whether an option must not come to Spark's reader: with an encoding it writes anew what it reads as text."""
+        return self.format == "json" and option.lower() in ("encoding", "charset")
 
     def _schema(self, spark: SparkSession) -> StructType | None:
         """The schema for Spark's reader; None lets a text file be one column."""
@@ -237,25 +248,48 @@ class Files(FilesOptions, contract.Source):
         *,
         batch_column: str | None,
         file_column: str | None = None,
+        as_written: bool = False,
     ) -> DataFrame:
-        """The rows as the stream's reader gives them, before any is judged."""
+        """The rows as the stream's reader gives them, before any is judged; those of json with their texts if asked."""
+        from headrace.connectors.files.texts import add_place
+
         taken = file_prefix.files(prefix)
+        besides = tuple(name for name in (batch_column, file_column) if name is not None)
         if not taken:
             # Only the stream's reader gives a schema, with its key=value columns, without any file.
-            stream = spark.readStream.name("nothing").format(self.format).options(**self._reader_options())
-            shape = self._declared(self._loaded(stream, schema).load(self.path), schema).schema
+            stream = spark.readStream.name("nothing").options(**self._reader_options())
+            shape = self._loaded(stream, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,)).schema
             return file_prefix.empty_frame(spark, shape, batch_column, file_column)
-        reader = spark.read.format(self.format).options(**self._reader_options())
+        reader = spark.read.options(**self._reader_options())
         places = file_prefix.places(taken, self.path, self.source_archive_dir)
-        besides = tuple(name for name in (batch_column, file_column) if name is not None)
-        frame = file_prefix.frame(self._loaded(reader, schema), places, batch_column, file_column)
-        return self._declared(frame, schema, besides)
 
-    def _loaded(self, reader: Reader, schema: StructType | None) -> Reader:
-        """The reader with the schema, in which what is judged by its text is text."""
-        from headrace.connectors.files.exact import Exact
+        def load(shaped: DataFrameReader) -> DataFrame:
+            return file_prefix.frame(shaped, places, batch_column, file_column, place_column=PLACE)
 
-        return reader if schema is None else reader.schema(Exact(self, "").as_text(schema))
+        return self._loaded(reader, schema, load, (*besides, PLACE), as_written=as_written)
+
+    def _loaded(
+        self,
+        reader: Reader,
+        schema: StructType | None,
+        load: Callable[[Reader], DataFrame],
+        besides: tuple[str, ...] = (),
+        *,
+        as_written: bool = False,
+    ) -> DataFrame:
+        """What `load` gives of the reader, where what is judged by its text is text: the declared columns, then others.
+
+        besides: columns that `load` adds. as_written: the texts of json too.
+        """
+        from headrace.connectors.files import texts
+        from headrace.connectors.values.exact import Exact
+
+        if schema is not None and (self.reads_texts or (as_written and self.format == "json")):
+            return texts.read(self, reader, schema, load, besides)
+        shape = None if schema is None else Exact(self.rules, "").as_text(schema)
+        frame = load(reader.format(self.format) if shape is None else reader.format(self.format).schema(shape))
+        declared = self._declared(frame, schema, besides)
+        return texts.restore_bytes(declared, () if schema is None else schema.names) if self.reads_bytes else declared
 
     def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
         """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""

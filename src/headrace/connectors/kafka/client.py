@@ -34,12 +34,6 @@ SHORT_FIX = (
 )
 FAILURES = (
     Failure(
-        code="HR302",
-        pattern=r"HEADRACE_UNDECODABLE (?P<place>[^\s\"'.]\S*/\d+/\d+)",
-        what="the value of the message {place} (topic/partition/offset) does not decode",
-        fix="set on_bad_row to quarantine, and such messages are quarantined; or correct the schema and start again",
-    ),
-    Failure(
         code="HR343",
         pattern=r"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED|Partition \S+ offset was changed from",
         what=f"a partition of its topic ends before what was read of it: {SHORT}",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, isolation_level, servers_fault, topic_fault
 from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
-from headrace.contract import OptionError
+from headrace.contract import Failure, OptionError
 from headrace.contract.connector import InProject
 from headrace.errors import nearest, reason
 from headrace.spark import ddl
@@ -30,6 +30,47 @@ _OWN = {
 # Spark sets these itself and refuses them. Source: Kafka integration guide, "Kafka Specific Configurations".
 _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.interceptor.classes")
 _REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
+# How messages are refused: mark, column, type or nothing, topic/partition/offset, and the value, as `connectors/values`
+# writes them.
+_MESSAGE = r" `(?P<column>[^`]*)` (?:`(?P<type>[^`]+)` )?(?P<place>[\w.-]+/\d+/\d+)(?: `(?P<value>[^`]*)`)?"
+_QUARANTINE = "set on_bad_row to quarantine, and such messages are quarantined"
+VALUE_FAILURES = (
+    Failure(
+        code="HR302",
+        pattern=f"HEADRACE_(?:MALFORMED|ENCODING){_MESSAGE}",
+        what="the value of the message {place} (topic/partition/offset) does not decode",
+        fix=f"{_QUARANTINE}; or correct the schema and start again",
+    ),
+    Failure(
+        code="HR302",
+        pattern=f"HEADRACE_MISSING_VALUE{_MESSAGE}",
+        what="the message {place} (topic/partition/offset) has no value of '{column}', which the schema says is "
+        "NOT NULL",
+        fix=f"{_QUARANTINE}; or leave out NOT NULL and start again",
+    ),
+    Failure(
+        code="HR302",
+        pattern=f"HEADRACE_MISFIT{_MESSAGE}",
+        what="the message {place} (topic/partition/offset) does not fit the schema: '{value}' in column '{column}' is "
+        "no {type}",
+        fix=f"{_QUARANTINE}; or correct the schema and start again",
+    ),
+    Failure(
+        code="HR361",
+        pattern=f"HEADRACE_INEXACT{_MESSAGE}",
+        what="a value of the message {place} (topic/partition/offset) would be changed: '{value}' in column "
+        "'{column}' is not exactly a {type}",
+        fix="declare a type that holds it, or STRING; or set inexact to round, and what does not fit is cut or "
+        f"rounded; or {_QUARANTINE}",
+    ),
+    Failure(
+        code="HR361",
+        pattern=f"HEADRACE_INFINITE{_MESSAGE}",
+        what="a number of the message {place} (topic/partition/offset) in column '{column}' ({value}) would be "
+        "Infinity: it is too large for the type",
+        fix=f"declare a DECIMAL or STRING that holds it; or {_QUARANTINE}",
+    ),
+)
 # A schema, or the path of a file that holds it.
 SchemaOrFile: TypeAlias = Annotated[str, InProject("path", when="has_schema_file")]
 
@@ -55,6 +96,7 @@ class KafkaOptions:
     include_headers: bool = False
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     on_bad_row: Literal["fail", "quarantine"] = "fail"
+    inexact: Literal["bad-row", "round"] = "bad-row"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def problems(self) -> Iterator[OptionError]:
@@ -159,8 +201,10 @@ def _values(source: KafkaOptions) -> Iterator[OptionError]:
         yield OptionError(what=f"a schema has no meaning with value {source.value}", fix="leave it out")
     if source.value == "raw" and source.keep:
         yield OptionError(what="keep has no meaning with value raw", fix="leave it out: all columns are there")
-    if source.value in ("raw", "text") and source.on_bad_row == "quarantine":
-        yield OptionError(what=f"with value {source.value} every message fits", fix="leave on_bad_row out")
+    if source.value == "raw" and source.on_bad_row == "quarantine":
+        yield OptionError(what="with value raw every message fits", fix="leave on_bad_row out")
+    if source.value != "json" and source.inexact != "bad-row":
+        yield OptionError(what=f"inexact has no meaning with value {source.value}", fix="leave it out")
     known = COLUMNS if source.include_headers else COLUMNS[:-1]
     for name in source.keep:
         if name not in known:

@@ -13,11 +13,14 @@ from uuid import uuid4
 from headrace import contract
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka.client import FAILURES, ISOLATION, SHORT, SHORT_FIX, Client, client
-from headrace.connectors.kafka.options import KafkaOptions, avro_text
+from headrace.connectors.kafka.options import VALUE_FAILURES, KafkaOptions, avro_text
+from headrace.connectors.values.rules import PLACE
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.connectors.values.exact import Judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,9 @@ class Kafka(KafkaOptions, contract.Source):
     fail_on_data_loss: end the query when messages were deleted before they were read, as by the topic's retention.
     topic_ids: {topic: id} accepts that a topic has another id than when the query first read it, as after a move of its
         messages and offsets to another cluster.
-    on_bad_row: `fail` ends the query at the first value that does not decode, `quarantine` sets such messages aside.
+    on_bad_row: `fail` ends the query at the first value that does not fit, `quarantine` sets such messages aside.
+    inexact: a value of `json` that its type does not hold exactly (1.239 for a DECIMAL(10,2), nanoseconds for a
+        TIMESTAMP, a time for a DATE, 1e999 for a DOUBLE) makes a `bad-row`; `round` takes what Spark makes of it.
     options: Spark's further options of its Kafka source; those that begin with `kafka.` are for Kafka's consumer.
         Messages of aborted and of open transactions are not read, unless `kafka.isolation.level` is `read_uncommitted`.
     """
@@ -60,7 +65,7 @@ class Kafka(KafkaOptions, contract.Source):
     row_options: ClassVar[tuple[str, ...]] = (ISOLATION,)
     row_defaults: ClassVar[Mapping[str, str]] = {ISOLATION: "read_committed"}
     object_kind: ClassVar[str] = "topic"
-    failures: ClassVar[tuple[contract.Failure, ...]] = FAILURES
+    failures: ClassVar[tuple[contract.Failure, ...]] = (*VALUE_FAILURES, *FAILURES)
 
     @property
     def facts(self) -> contract.SourceFacts:
@@ -121,11 +126,11 @@ class Kafka(KafkaOptions, contract.Source):
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = spark.readStream.name(name).format("kafka").options(**self.stream_options())
-        return self._decoded(reader.load(), spark, contract.bad_rows_metric(name))
+        return self._decoded(reader.load(), contract.bad_rows_metric(name))
 
     def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._messages(spark, prefix, batch_column)
-        return self._decoded(frame, spark, contract.bad_rows_metric(uuid4().hex), batch_column)
+        return self._decoded(frame, contract.bad_rows_metric(uuid4().hex), batch_column)
 
     def read_placed(
         self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str, place_column: str
@@ -134,7 +139,7 @@ class Kafka(KafkaOptions, contract.Source):
         from headrace.connectors.kafka.values import place
 
         frame = self._messages(spark, prefix, batch_column).withColumn(place_column, place())
-        return self._decoded(frame, spark, contract.bad_rows_metric(uuid4().hex), batch_column, place_column)
+        return self._decoded(frame, contract.bad_rows_metric(uuid4().hex), batch_column, place_column)
 
     @property
     def again(self) -> str:
@@ -144,10 +149,8 @@ class Kafka(KafkaOptions, contract.Source):
         """The messages that were quarantined; `file` is topic/partition/offset, `record` the value as text."""
         if self.on_bad_row != "quarantine":
             return None
-        from headrace.connectors.kafka.values import undecodable
-
         frame = self._messages(spark, prefix, "batch")
-        return undecodable(frame, self.value, self._schema())
+        return self._judged(frame, "batch").bad(contract.bad_rows_metric(uuid4().hex), file=PLACE)
 
     def mismatch(self, prefix: contract.SourcePrefix) -> str:
         return kafka_prefix.mismatch(prefix, self.reads_topic, self.topics())
@@ -254,16 +257,25 @@ class Kafka(KafkaOptions, contract.Source):
         frame = reader.options(**kafka_prefix.span_options(first, last)).load()
         return frame if batch_column is None else kafka_prefix.with_batch(frame, ranges, batch_column)
 
-    def _decoded(self, frame: DataFrame, spark: SparkSession, metric: str, *besides: str | None) -> DataFrame:
-        from headrace.connectors.kafka.values import decode, refuse, rejected
+    def _decoded(self, frame: DataFrame, metric: str, *besides: str | None) -> DataFrame:
+        from headrace.connectors.values.rows import kept
 
         if self.value == "raw":
             return frame
         others = [name for name in besides if name is not None]
-        decoded = decode(frame, self.value, self._schema(), keep=self.keep, besides=others)
+        judged = self._judged(frame, *others)
         if self.on_bad_row == "quarantine":
-            return rejected(decoded, metric)
-        return refuse(decoded)
+            rows = judged.good(metric)
+        else:
+            rows = judged.whole().select(*kept(frame.sparkSession, ("kafka", *judged.key), judged.checked))
+        values = [name for name in rows.columns if name not in (*self.keep, *others)]
+        return rows.select(*[f"`{name}`" for name in (*self.keep, *values, *others)])
+
+    def _judged(self, frame: DataFrame, *besides: str) -> Judged:
+        from headrace.connectors.kafka.values import decode
+
+        exact = self.inexact == "bad-row"
+        return decode(frame, self.value, self._schema(), exact=exact, keep=self.keep, besides=besides)
 
     def _schema(self) -> str | None:
         if self.schema is None or self.value != "avro":

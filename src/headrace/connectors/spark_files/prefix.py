@@ -205,16 +205,23 @@ def frame(
     places: Sequence[FileGroup],
     batch_column: str | None,
     file_column: str | None,
+    *,
+    place_column: str | None = None,
 ) -> DataFrame:
-    """The rows of the files, with their batch and file as last columns where asked for."""
+    """The rows of the files, with their batch and file as last columns where asked for.
+
+    place_column: for the file as Spark writes its path.
+    """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     parts = []
     for group in places:
         part = reader.option("basePath", group.base).load([literal(file) for file, _ in group.files])
+        if place_column is not None:
+            part = part.select("*", F.col("_metadata.file_path").alias(place_column))
         if batch_column is not None or file_column is not None:
-            part = part.select("*", F.col("_metadata.file_path").alias(FILE))
+            part = part.select("*", F.col(place_column or "_metadata.file_path").alias(FILE))
         parts.append(part)
     rows = reduce(DataFrame.unionByName, parts)
     if batch_column is None and file_column is None:

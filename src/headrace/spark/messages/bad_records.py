@@ -34,7 +34,7 @@ def find(file: str, message: str) -> str | None:
     at = broken[0] if broken else None
     csv_record = re.search(r"Malformed CSV record:\s*(.+?)\s*(?:SQLSTATE|\n|$)", message)
     if at is None and csv_record is not None:
-        wanted = csv_record[1].strip().rstrip(".")
+        wanted = _in_utf8(csv_record[1].strip().rstrip("."))
         at = next((number for number, line in enumerate(lines) if line.strip() == wanted), None)
     if at is None:
         values = [value for value in _VALUE.findall(message) if value.strip()]
@@ -73,9 +73,23 @@ def missing(file: str, column: str) -> list[int]:
     return [number for number, row in _json_rows(lines) if row.get(column) is None]
 
 
+def holding(file: str, text: str) -> list[int]:
+    """The line, from 1, that begins with `text`, as a message shows it; none where it is not to be found."""
+    lines = enumerate(_lines(file), 1)
+    return next(([number] for number, line in lines if text and line.replace("`", "'").startswith(text)), [])
+
+
 def undecoded(file: str) -> list[int]:
     """The lines, from 1, that are no UTF-8."""
     return [number for number, line in enumerate(_bytes(file).split(b"\n"), 1) if _fails(bytes.decode, line)]
+
+
+def _in_utf8(text: str) -> str:
+    """A text of csv, whose bytes Spark took for characters, as it was written."""
+    try:
+        return text.encode("iso-8859-1").decode("utf-8")
+    except ValueError:
+        return text
 
 
 def _bytes(file: str) -> bytes:

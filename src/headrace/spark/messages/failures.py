@@ -70,6 +70,14 @@ KNOWN = (
     ),
     Known(
         "HR302",
+        r"HEADRACE_MALFORMED `` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
+        "{row} is not exactly one object of the schema: {value}{more}",
+        "fix the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
+        "and such rows are quarantined",
+        lines=lambda parts: bad_records.holding(parts["place"], parts["value"]),
+    ),
+    Known(
+        "HR302",
         r"\[USER_RAISED_EXCEPTION\] HEADRACE_MISSING_VALUE `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
         "{row} has no value of '{column}', which the schema says is NOT NULL{more}",
         "fix the file and start again: the batch is read again from its beginning; or leave out NOT NULL",

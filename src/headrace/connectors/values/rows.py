@@ -12,18 +12,32 @@ that a source took. A query makes its sources at a check, at a start and at a ve
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TypeAlias
 
 from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from headrace.connectors.values.rules import PLACE, TextRules
 
 # What the message of a refused row says, and whether a row has the fault.
 Fault: TypeAlias = tuple[Column, Column]
 
-# What spark/failures.py knows the message of a refused row by; what follows is the column and the file.
+# What failures of Spark's messages know a refused row by; what follows is the column and the place.
+MALFORMED = "HEADRACE_MALFORMED"
 MISSING = "HEADRACE_MISSING_VALUE"
 ENCODING = "HEADRACE_ENCODING"
 MISFIT = "HEADRACE_MISFIT"
@@ -42,28 +56,65 @@ _lock = threading.Lock()
 _known: dict[Hashable, tuple[SparkContext, tuple[Column, ...]]] = {}
 
 
-def unfit(
-    kinds: Sequence[tuple[str, str]], format_: str, required: Sequence[str], options: Mapping[str, str]
-) -> Iterator[tuple[str, Fault]]:
-    """The faults that each column of `kinds`, names and types, may have, each with the column's name.
+def find_missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
+    """The fault of each column that lacks a value which is declared NOT NULL, in a part of it too, by its name.
 
-    Spark's readers make every column nullable, and its csv reader replaces what does not decode. Whoever names an
-    encoding takes that upon himself.
+    Spark's readers make every column nullable.
     """
-    names = {name.lower(): name for name, _ in kinds}
-    for own in (names[name.lower()] for name in required if name.lower() in names):
-        yield own, (_said(MISSING, own), F.col(f"`{own}`").isNull())
-    if {"encoding", "charset"} & {option.lower() for option in options}:
+    for each in fields:
+        column = F.col(f"`{each.name}`")
+        if lacks := _lacks(column, each):
+            yield each.name, (compose_message(MISSING, each.name, F.col(PLACE)), reduce(or_, lacks))
+
+
+def _lacks(column: Column, field: StructField) -> list[Column]:
+    """What tells that a field, or a part of it, lacks a value."""
+    return [*([] if field.nullable else [column.isNull()]), *_parts_lack(column, field.dataType)]
+
+
+def _parts_lack(column: Column, kind: DataType) -> list[Column]:
+    if isinstance(kind, StructType):
+        parts = [lacks for each in kind for lacks in _lacks(column.getField(each.name), each)]
+        return [column.isNotNull() & reduce(or_, parts)] if parts else []
+    inner = kind.elementType if isinstance(kind, ArrayType) else kind.valueType if isinstance(kind, MapType) else None
+    if inner is None or not _parts_lack(F.lit(None), inner):
+        return []
+    values = F.map_values(column) if isinstance(kind, MapType) else column
+    return [F.coalesce(F.exists(values, lambda part: reduce(or_, _parts_lack(part, inner))), F.lit(False))]
+
+
+def find_undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
+    """The fault of each column with text that holds what is no UTF-8, by its name.
+
+    Whoever names an encoding takes that upon himself.
+    """
+    if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
         return
-    for name, kind in kinds:
-        if kind == "string" and format_ == "csv":
-            yield name, (_said(ENCODING, name), F.col(f"`{name}`").contains(_REPLACEMENT))
-        elif kind == "string" and format_ == "text":
-            yield name, (_said(ENCODING, name), ~F.is_valid_utf8(F.col(f"`{name}`")))
+    for each in fields:
+        if _holds_text(each.dataType):
+            column = F.col(f"`{each.name}`")
+            test = _is_no_utf8 if rules.has_bytes else _has_replacement
+            yield (
+                each.name,
+                (
+                    compose_message(ENCODING, each.name, F.col(PLACE)),
+                    anywhere(column, each.dataType, _holds_text, test),
+                ),
+            )
 
 
-def _said(mark: str, name: str) -> Column:
-    return F.concat(F.lit(f"{mark} `{name}` "), F.col("_metadata.file_path"))
+def _is_no_utf8(text: Column, kind: DataType) -> Column:
+    return ~F.is_valid_utf8(text)
+
+
+def _has_replacement(text: Column, kind: DataType) -> Column:
+    return text.contains(_REPLACEMENT)
+
+
+def compose_message(mark: str, name: str, place: Column, shown: Column | None = None) -> Column:
+    """What failures of Spark's messages read of a row that is refused: mark, column, place, and the text itself."""
+    parts = [F.lit(f"{mark} `{name}` "), place]
+    return F.concat(*parts) if shown is None else F.concat(*parts, F.lit(" `"), excerpt(shown), F.lit("`"))
 
 
 def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -> list[Column]:
@@ -76,26 +127,35 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
     return checked
 
 
-def changed(schema: StructType, format_: str, options: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
+def changed(schema: StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
-    given = {name.lower() for name in options}
     for each in schema:
         column = F.col(f"`{each.name}`")
-        if format_ == "csv" and isinstance(each.dataType, StringType) and given.isdisjoint(_QUOTES_MEANT):
+        if rules.format == "csv" and isinstance(each.dataType, StringType) and not rules.is_named(*_QUOTES_MEANT):
             # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
             doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
-            yield each.name, (_said_with(QUOTES, each.name, column), doubled)
-        if given.isdisjoint(_INFINITY_MEANT[format_]) and _holds_numbers(each.dataType):
-            said = _said_with(INFINITE, each.name, F.lit(each.dataType.simpleString()))
-            yield each.name, (said, anywhere(column, each.dataType, _holds_numbers, _is_infinite))
+            yield each.name, (compose_message(QUOTES, each.name, F.col(PLACE), column), doubled)
+        if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(each.dataType):
+            shown = F.lit(each.dataType.simpleString())
+            infinite = anywhere(column, each.dataType, _holds_numbers, _is_infinite)
+            yield each.name, (compose_message(INFINITE, each.name, F.col(PLACE), shown), infinite)
 
 
 def _holds_numbers(kind: DataType) -> bool:
+    return _holds(kind, DoubleType, FloatType)
+
+
+def _holds_text(kind: DataType) -> bool:
+    return _holds(kind, StringType)
+
+
+def _holds(kind: DataType, *kinds: type[DataType]) -> bool:
+    """Whether a type is one of `kinds`, or has a part of one; keys of maps do not count."""
     if isinstance(kind, StructType):
-        return any(_holds_numbers(each.dataType) for each in kind)
+        return any(_holds(each.dataType, *kinds) for each in kind)
     if isinstance(kind, ArrayType):
-        return _holds_numbers(kind.elementType)
-    return _holds_numbers(kind.valueType) if isinstance(kind, MapType) else isinstance(kind, DoubleType | FloatType)
+        return _holds(kind.elementType, *kinds)
+    return _holds(kind.valueType, *kinds) if isinstance(kind, MapType) else isinstance(kind, kinds)
 
 
 def _is_infinite(number: Column, kind: DataType) -> Column:
@@ -121,10 +181,6 @@ def anywhere(
     else:
         found = test(column, kind)
     return F.coalesce(found, F.lit(False))
-
-
-def _said_with(mark: str, name: str, shown: Column) -> Column:
-    return F.concat(_said(mark, name), F.lit(" `"), excerpt(shown), F.lit("`"))
 
 
 def excerpt(text: Column) -> Column:

@@ -1,8 +1,9 @@
-"""The rows of files, and values that their declared types do not hold: read as text, judged, then converted.
+"""Rows of texts, and values that their declared types do not hold: read as text, judged, then converted.
 
 Spark's readers round a DECIMAL to its scale and take a comma for nothing ('1,5' is 15), cut what a TIMESTAMP has beyond
 microseconds and a DATE behind its day, complete a time by the day on which it is read, and take a date of eight digits
-for a number of days: all silently. A type for which the user names a format or a locale is left to Spark's reader.
+for a number of days and 128 in json for the TINYINT -128: all silently. A type for which the user names a format or a
+locale is left to Spark's reader.
 """
 
 from __future__ import annotations
@@ -15,19 +16,33 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
 
-from headrace.connectors.files.columns import type_name
-from headrace.connectors.files.options import CORRUPT_RECORD, ROW_FORMATS, FilesOptions
-from headrace.connectors.files.rows import INEXACT, MISFIT, Fault, anywhere, changed, excerpt, refuse, unfit
+from headrace.connectors.values.rows import (
+    INEXACT,
+    MALFORMED,
+    MISFIT,
+    Fault,
+    anywhere,
+    changed,
+    compose_message,
+    excerpt,
+    find_missing,
+    find_undecoded,
+    refuse,
+)
+from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
+from headrace.spark.ddl import type_name
 
 # An option of the user's that leaves a type to Spark's reader.
 _LEFT_BY = {
@@ -47,10 +62,12 @@ _LAST_SECOND = 253_402_300_799
 class Exact:
     """The conversions of one source's columns. zone: Spark's `spark.sql.session.timeZone`."""
 
-    def __init__(self, source: FilesOptions, zone: str) -> None:
-        given = {name.lower() for name in source.options}
-        self.format = source.format
-        self.is_asked = source.format in ROW_FORMATS and source.inexact == "bad-row"
+    def __init__(self, rules: TextRules, zone: str) -> None:
+        given = {name.lower() for name in rules.options}
+        self.format = rules.format
+        self.is_asked = rules.format in ROW_FORMATS and rules.is_exact
+        # Spark takes what Jackson gives for a byte, in which 128 to 255 are numbers below zero.
+        self._has_bytes = self.is_asked and rules.format == "json"
         self.kinds = {kind for kind, by in _LEFT_BY.items() if self.is_asked and given.isdisjoint(by)}
         self._in_utc = zone == "UTC"
 
@@ -70,6 +87,8 @@ class Exact:
         Seen by lengths and single bytes, which takes a tenth of the time of a pattern.
         """
         length = F.octet_length(text)
+        if isinstance(kind, ByteType):
+            return text.try_cast(kind)
         if isinstance(kind, DecimalType):
             # Java's numbers take digits of all scripts.
             is_ascii = F.length(text) == length
@@ -129,13 +148,15 @@ class Exact:
 
     def described(self, name: str, text: Column, kind: DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
-        nested = self._text_type(kind).simpleString() != "string"
-        shown = F.to_json(F.struct(text.alias(name))) if nested else text
+        nested = isinstance(kind, StructType | ArrayType | MapType)
+        shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
         column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
-        return F.concat(mark, column_and_type, F.col("_metadata.file_path"), F.lit(" `"), excerpt(shown), F.lit("`"))
+        return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), excerpt(shown), F.lit("`"))
 
     def _is_exact(self, text: Column, kind: DataType) -> Column:
+        if isinstance(kind, ByteType):
+            return F.lit(True)
         if isinstance(kind, DecimalType):
             return _is_exact_decimal(text, kind)
         if isinstance(kind, DateType):
@@ -153,27 +174,32 @@ class Exact:
             return ArrayType(self._text_type(kind.elementType), kind.containsNull)
         if isinstance(kind, MapType):
             return MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
+        if isinstance(kind, ByteType) and self._has_bytes:
+            return ShortType()
         return StringType() if kind.typeName() in self.kinds else kind
 
 
 class Judged:
-    """The rows `frame` of a source, by the `schema` of its reader; `besides`: columns that are not of the files."""
+    """The rows of `frame`, by the `schema` of its reader, with their places; `besides`: columns that it did not read.
+
+    Without a schema only what is no UTF-8 is bad.
+    """
 
     def __init__(
-        self, source: FilesOptions, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
+        self, rules: TextRules, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
     ) -> None:
-        self.source, self.frame, self.schema = source, frame, schema
+        self.rules, self.frame, self.schema = rules, frame, schema
         self.zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
-        self.exact = Exact(source, self.zone)
+        self.exact = Exact(rules, self.zone)
         self.fields = [each for each in schema or () if each.name != CORRUPT_RECORD]
-        self.columns = [name for name in frame.columns if name not in (CORRUPT_RECORD, *besides)]
+        self.columns = [name for name in frame.columns if name not in (*OWN_COLUMNS, *besides)]
 
     @property
-    def rules(self) -> tuple[Hashable, ...]:
+    def key(self) -> tuple[Hashable, ...]:
         """All that the expressions follow from."""
-        source, shape = self.source, None if self.schema is None else self.schema.json()
-        options = sorted(source.options.items())
-        return (source.format, source.inexact, source.schema, *options, self.zone, shape, self.frame.schema.json())
+        rules, shape = self.rules, None if self.schema is None else self.schema.json()
+        options = sorted(rules.options.items())
+        return (rules.format, rules.is_exact, *options, self.zone, shape, self.frame.schema.json())
 
     def checked(self) -> list[Column]:
         """The columns with their declared types, each of which fails at a fault; none where nothing can be wrong."""
@@ -182,7 +208,15 @@ class Judged:
         }
         refused = {name: column for name, column in columns.items() if column is not None}
         faults = self._faults(besides=refused)
-        return refuse({**self._values(), **refused}, faults) if faults or refused else []
+        return refuse({**self._values(), **refused}, faults)
+
+    def whole(self) -> DataFrame:
+        """The rows; the first one of which no column could be read fails."""
+        if CORRUPT_RECORD not in self.frame.columns:
+            return self.frame
+        shown = compose_message(MALFORMED, "", F.col(PLACE), F.col(CORRUPT_RECORD))
+        fails = F.raise_error(shown).cast("boolean")
+        return self.frame.where(F.when(F.col(CORRUPT_RECORD).isNotNull(), fails).otherwise(F.lit(True)))
 
     def converted(self) -> list[Column]:
         """The columns with their declared types."""
@@ -192,23 +226,23 @@ class Judged:
         """The rows that do not break the schema; the others are counted under `metric`."""
         return self._counted(metric).where(~self._is_bad()).select(*self.converted())
 
-    def bad(self, metric: str) -> DataFrame:
-        """The rows that break the schema, as (file, record, batch), counted as well."""
+    def bad(self, metric: str, *, file: str = "file") -> DataFrame:
+        """The rows that break the schema, as (file, record, batch), counted as well; `file` is its column."""
         columns = F.struct(*[F.col(f"`{name}`") for name in self.columns])
-        record = F.coalesce(F.col(CORRUPT_RECORD), F.to_json(columns))
-        return self._counted(metric).where(self._is_bad()).select("file", record.alias("record"), "batch")
+        record = F.col(RECORD) if RECORD in self.frame.columns else F.coalesce(CORRUPT_RECORD, F.to_json(columns))
+        rows = self._counted(metric).where(self._is_bad())
+        return rows.select(F.col(file).alias("file"), record.alias("record"), "batch")
 
     def _values(self) -> dict[str, Column]:
-        values = {name: F.col(f"`{name}`") for name in self.frame.columns if name != CORRUPT_RECORD}
+        values = {name: F.col(f"`{name}`") for name in self.frame.columns if name not in OWN_COLUMNS}
         for each in self.fields:
             values[each.name] = self.exact.value(values[each.name], each.dataType)
         return values
 
     def _faults(self, besides: Container[str] = ()) -> list[tuple[str, Fault]]:
         """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
-        required = [each.name for each in self.fields if not each.nullable]
-        kinds = [(each.name, each.dataType.simpleString()) for each in self.fields] or self.frame.dtypes
-        found = list(unfit(kinds, self.source.format, required, self.source.options))
+        read = self.fields or [each for each in self.frame.schema if each.name in self.columns]
+        found = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
         if not self.exact.is_asked:
             return found
         for each in self.fields:
@@ -216,7 +250,7 @@ class Judged:
                 text = F.col(f"`{each.name}`")
                 said = self.exact.described(each.name, text, each.dataType)
                 found.append((each.name, (said, self.exact.is_bad(text, each.dataType))))
-        return [*found, *changed(StructType(self.fields), self.source.format, self.source.options)]
+        return [*found, *changed(StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
         # A question that NULL does not answer is no fault, and the row stays.
