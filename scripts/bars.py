@@ -3,7 +3,7 @@
 A bar is a ceiling (or a floor, for the median) that only moves in the direction of its target, but for what is new: the
 kit for tests of queries brought 2,950 lines and four codes; late rows that are kept, repairs of a result and causes of
 a mismatch brought 1,300 lines and five codes; the kit that tries faults on any sink brought 1,050 lines and five
-modules.
+modules; the checks of servers, topics, files and arguments brought 3,750 lines, 14 modules and twelve codes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 74_542, 64_500),
-    Bar("modules", 385, 430),
+    Bar("lines", 78_300, 64_500),
+    Bar("modules", 399, 430),
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.6, 7.5),
-    Bar("codes of findings", 275, 300),
-    Bar("members of Sink", 15, 15),
+    Bar("codes of findings", 287, 300),
+    Bar("members of Sink", 16, 16),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
-    Bar("private parts of Spark, uses in spark/", 27, 50),
+    Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
 )
