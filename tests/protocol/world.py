@@ -38,6 +38,7 @@ from headrace.queries.lease import LEASE_SECONDS
 from headrace.run import plan as planning
 from headrace.run import start as starting
 from headrace.run.query_run import Request
+from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.storage import remembered, s3, store
 
@@ -908,6 +909,10 @@ class World:
             let(lease, "_taking", NoLock())
             let(lease, "_live", set())
             let(driver_lock, "_guard", NoLock())
+            for module in (starting, planning):
+                let(module, "ONE_AT_A_TIME", NoLock())
+            let(starting, "shared", applied)
+            let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
@@ -921,6 +926,7 @@ class World:
             let(rebuild, "catch_up", self._catch_up)
             let(rebuild, "_LOOK_SECONDS", 10.0)
             let(Rebuild, "_report", lambda *_: self._report())
+            let(transactions, "ends", self.broker.ends)
             let(transactions, "as_messages", lambda frame, value, key: frame)
             let(producer, "connected", self.broker.connected)
             for name in ("read", "ends", "partitions", "require_ledger"):

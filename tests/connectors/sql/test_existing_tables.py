@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pyspark.sql import types as T
 from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.dialect import StageError, WriteTarget
 from headrace.connectors.sql.limits import split_invalid
+from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import HeadraceError
 from services import MariaDbServer
@@ -530,6 +532,24 @@ def test_rows_that_a_later_trigger_leaves_out_are_missed(database: Database, tmp
         dialect.write(connection, target, pa.table({"name": ["a", "b", "c"], "total": [1, 2, 3]}))
     assert told.value.problem.code == "HR406"
     assert not told.value.is_transient
+
+
+@pytest.mark.plain
+def test_a_look_at_a_sqlite_database_leaves_no_files_next_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "a b.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("PRAGMA journal_mode = WAL")
+        made.execute("CREATE TABLE result (name TEXT)")
+    dialect = Sqlite(path=str(path), table="result").dialect()
+    with closing(dialect.connect_to_read()) as looking:
+        assert dialect.existing(looking, "result") is not None
+    assert [file.name for file in tmp_path.iterdir()] == ["a b.db"]
+    with closing(sqlite3.connect(path)) as driver:
+        driver.execute("INSERT INTO result VALUES ('a')")
+        driver.commit()
+        with closing(dialect.connect_to_read()) as looking:
+            assert list(looking.execute("SELECT name FROM result")) == [("a",)]
+        assert (tmp_path / "a b.db-wal").exists(), "the log of a driver stays"
 
 
 @pytest.mark.plain

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import unquote, urlsplit
 
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.sql import dialect
@@ -37,6 +38,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STAGED = "staged"
+
+
+class ReadConnection(sqlite3.Connection):
+    """A connection that only reads.
+
+    SQLite leaves the log of a database (-wal, -shm) next to it when the last connection to close may only read. Where
+    there was none before, one that may write is opened and closed after it, which removes both files.
+    """
+
+    log_of = ""
+
+    def close(self) -> None:
+        super().close()
+        uri, self.log_of = self.log_of, ""
+        if uri and Path(f"{unquote(urlsplit(uri).path)}-wal").exists():
+            with suppress(sqlite3.Error), closing(sqlite3.connect(f"{uri}?mode=rw", uri=True, timeout=0)) as last:
+                last.execute("PRAGMA schema_version")
 
 
 class FileStager:
@@ -225,12 +243,22 @@ class SqliteDialect(dialect.Dialect):
         return connection
 
     def connect_to_read(self) -> dialect.Connection:
-        return self._open(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True)
+        uri, has_log = Path(self.path).absolute().as_uri(), Path(f"{self.path}-wal").exists()
+        connection = cast(ReadConnection, self._open(f"{uri}?mode=ro", uri=True, factory=ReadConnection))
+        connection.log_of = "" if has_log else uri
+        return connection
 
-    def _open(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+    def _open(
+        self, database: str, *, uri: bool = False, factory: type[sqlite3.Connection] = sqlite3.Connection
+    ) -> sqlite3.Connection:
         # Spark calls back from more than one thread, though never from two at once.
         return sqlite3.connect(
-            database, uri=uri, timeout=self.busy_seconds, isolation_level=None, check_same_thread=False
+            database,
+            uri=uri,
+            timeout=self.busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=factory,
         )
 
     def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
