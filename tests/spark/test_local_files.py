@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ def given_jar(place: Path) -> Path:
     (folder / jars.CONTENT).write_text("\n".join(jars.known()[hadoop_files.LIBRARY].coordinates))
     jar = folder / "library.jar"
     jar.write_text("jar")
+    (folder / jars.SUMS).write_text(f"{hashlib.sha256(b'jar').hexdigest()}  {jar.name}\n")
     return jar
 
 

@@ -628,6 +628,22 @@ def values_are_shared_with_the_workers(scene: Scene) -> None:
     release(shared)
 
 
+@canary("spark/plans/java_functions", "connectors/values/json_rows")
+def a_text_of_json_is_parsed_in_java(scene: Scene) -> None:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    from headrace.connectors.values.json_rows import read_json
+    from headrace.connectors.values.rules import CORRUPT_RECORD, RECORD, TextRules
+
+    texts = scene.spark.createDataFrame([('{"a": "x"}',), ('{"a": "x"} {"a": "y"}',)], "text STRING")
+    schema = StructType.fromDDL("a STRING")
+    rows = read_json(texts, F.col("text").cast("binary"), schema, TextRules(format="json"), keep=()).collect()
+    bad = '{"a": "x"} {"a": "y"}'
+    found = sorted((row[RECORD], row["a"], row[CORRUPT_RECORD]) for row in rows)
+    assert found == [('{"a": "x"}', "x", None), (bad, None, bad)]
+
+
 @canary("spark/plans/python_functions")
 def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
     from pyspark.core.broadcast import _broadcastRegistry
