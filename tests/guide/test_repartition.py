@@ -188,7 +188,7 @@ def test_a_change_that_cannot_be_made_is_refused_and_changes_nothing(tmp_path: P
     (root / "headrace.yml").write_text("name: p\nstate_store: {provider: hdfs}\n")
     ran(root, spark)
     seen = {path: path.read_bytes() for path in layout_of(root).checkpoint.rglob("*") if path.is_file()}
-    assert refusal(root, 0, spark)[0] == "HR580"
+    assert refusal(root, 0, spark)[0] == "HR113"
     assert "not kept by RocksDB" in refusal(root, 4, spark)[1]
     project = load(root)
     with History.open(history_file(project.storage)) as history:

@@ -166,7 +166,7 @@ def test_a_value_of_the_clock_is_taken_again_by_the_same_code_alone(
     (judgement,) = hr.plan(again, spark=spark)
     assert judgement.verdict == verdict, judgement.differences
     assert any("from a clock" in each.why for each in judgement.differences) is (verdict == "safe")
-    assert hr.run(again, spark=spark).refused is (verdict != "safe")
+    assert hr.run(again, spark=spark).outcomes[0].refused is (verdict != "safe")
 
 
 AGED = """

@@ -79,7 +79,8 @@ def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int
     def with_object(**given: Any) -> int:
         place = Path(os.path.expanduser(given["directory"]))
         root = place if place.is_dir() else place.parent
-        if place.exists() and root.resolve() != Path().resolve():
+        is_project = place.is_dir() or (place.is_file() and place.suffix in (".yml", ".yaml", ".py"))
+        if is_project and root.resolve() != Path().resolve():
             # What was given on the command line starts from the shell's directory.
             given = {name: from_here(value) for name, value in given.items()}
             click.get_current_context().with_resource(_in_directory(root))

@@ -300,7 +300,9 @@ def without_advice(text: str) -> str:
     Such settings (`spark.sql.legacy...`, ANSI off) change values silently, so a finding must not pass them on.
     """
     first, *others = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
-    kept = (sentence for sentence in others if not re.search(r"\bspark\.(sql|databricks)\.|^Use `try_", sentence))
+    kept = (
+        sentence for sentence in others if not re.search(r"(?<![\w.])spark\.(sql|databricks)\.|^Use `try_", sentence)
+    )
     return " ".join((first, *kept))
 
 

@@ -19,12 +19,20 @@ METRIC = "headrace_event_times_of_"
 def observe_event_times(frame: DataFrame) -> DataFrame:
     """Let each batch of `frame` observe the event times of every watermark that lies over one source.
 
-    A count is put on when the query starts, and is no part of the plan that checks and comparisons see.
+    A count is put on when the query starts, and is no part of the plan that checks and comparisons see. A query that
+    joins two streams gets none: below such a join it changes which columns Spark keeps in the state, so that a
+    checkpoint that is there would be refused (seen with Spark 4.2 as an incompatible state schema).
     """
     plan = analysed_plan(frame)
     if not any(node.nodeName() == "EventTimeWatermark" for node in nodes(plan)):
         return frame
+    if any(map(_joins_streams, nodes(plan))):
+        return frame
     return frame_of(frame.sparkSession, _observed(frame.sparkSession, plan, Counter()))
+
+
+def _joins_streams(node: Any) -> bool:
+    return str(node.nodeName()) == "Join" and all(child.isStreaming() for child in sequence(node.children()))
 
 
 def _observed(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
