@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import sys
 import tempfile
+import threading
 import zipfile
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # The variable by which Spark starts other workers for other code: a worker keeps the modules that it has imported.
 _VARIABLE = "HEADRACE_PROJECT_CODE"
+# Queries that start together send the same code once.
+_one_at_a_time = threading.Lock()
 
 
 def send_code(project: Project, spark: SparkSession) -> None:
@@ -30,6 +33,11 @@ def send_code(project: Project, spark: SparkSession) -> None:
     contents = _imported_files(project.root, project.modules)
     if not contents:
         return
+    with _one_at_a_time:
+        _send(contents, spark)
+
+
+def _send(contents: dict[str, bytes], spark: SparkSession) -> None:
     digest = hashlib.sha256(repr(sorted(contents.items())).encode()).hexdigest()[:16]
     context = spark.sparkContext
     newest = context.environment.get(_VARIABLE, "")
