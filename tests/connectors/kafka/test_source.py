@@ -375,7 +375,7 @@ def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_tak
             limits.append(broker.limit_ms)
     assert limits == [60_000, 8_000, 8_000]
     with (
-        pytest.raises(SourceError, match="HR331.*No resolvable bootstrap urls"),
+        pytest.raises(SourceError, match=r"HR331.*No resolvable bootstrap urls"),
         client.client(spark, "no-such-host.invalid:9092", {}, SourceError),
     ):
         pass
