@@ -39,15 +39,16 @@ timed = hr.source.files("landing", format="json", max_files_per_trigger=1, schem
 def kept(timed):
     return timed.groupBy(F.window("time", "10 minutes"), "name").count().select("window.start", "name", "count")
 """
-PAIRS = """
+BOTH = """
 left = hr.source.files("landing", format="json", schema="time TIMESTAMP, name STRING", watermark=("time", "1 hour"))
 right = hr.source.files("landing", format="json", schema="time TIMESTAMP, name STRING", watermark=("time", "1 hour"))
 
 @hr.query(sink=hr.sink.memory(), mode="append", trigger=hr.available_now)
-def pairs(left, right):
-    other = right.where("name = 'a'").selectExpr("time AS other_time", "name AS other")
-    return left.join(other, F.expr("name = other AND other_time = time"))
+def both(left, right):
+    return left.union(right)
 """
+JOIN = 'left.join(right.selectExpr("time AS at", "name AS other"), F.expr("time = at"))'
+JOINED = BOTH.replace("left.union(right)", JOIN)
 Times = Sequence[str | None]
 
 
@@ -92,11 +93,18 @@ def test_rows_without_a_time_are_counted_by_batch_and_in_all_and_reported_once(
 
 def test_each_of_two_sources_has_its_own_count(tmp_path: Path, spark: SparkSession) -> None:
     told = Told()
-    root = write_project(tmp_path / "p", PAIRS, batches=[rows("12:00", None, None)])
+    root = write_project(tmp_path / "p", BOTH, batches=[rows("12:00", None, None)])
     assert run(load(root), spark=spark, reporter=told).exit_code == 0
     assert counts(told.all(BatchRecord)[0]) == {"left": (2, 2), "right": (2, 2)}
     (finding,) = (each for each in told.all(Finding) if each.code == "HR685")
     assert "2 of 'left', 2 of 'right'" in finding.what
+
+
+def test_a_join_of_two_streams_has_no_count_which_would_change_its_state(tmp_path: Path, spark: SparkSession) -> None:
+    told = Told()
+    root = write_project(tmp_path / "p", JOINED, batches=[rows("12:00", None)])
+    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    assert counts(told.all(BatchRecord)[0]) == {"left": (None, None), "right": (None, None)}
 
 
 @pytest.mark.parametrize("damage", ["made again", "not reported"])
