@@ -110,7 +110,7 @@ def run(
 
 
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
-    """The observer of a run, and one that verifies its queries beside it."""
+    """The observer of a run, and one that verifies its queries during it."""
     from headrace.observe.observers import Observers
     from headrace.verify import verify as proved
     from headrace.verify.beside import VerifyingBeside

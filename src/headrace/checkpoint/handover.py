@@ -119,7 +119,7 @@ def gap_before_newest(
 ) -> Gap | Finding | None:
     """How the gap before the newest batch is filled, or the finding that refuses it; None without one.
 
-    written_async: whether progress was written asynchronously; None where no record tells, as for a checkpoint of
+    written_async: whether progress was written asynchronously; None where no record has it, as for a checkpoint of
     Headrace 0.1.0 whose sink may have done so.
     """
     offsets, commits = numbered(checkpoint.root / Part.OFFSETS), numbered(checkpoint.root / Part.COMMITS)

@@ -51,7 +51,7 @@ class SourceProgress:
 class Leap:
     """The row that moved a watermark past the clock: its source, batch and event time.
 
-    source, batch, time: None where no record tells. place: the row's file, or topic/partition/offset; empty where that
+    source, batch, time: None where no record has it. place: the row's file, or topic/partition/offset; empty where that
     is not known. Times are in milliseconds since 1970.
     """
 

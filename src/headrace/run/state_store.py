@@ -70,7 +70,7 @@ def session_settings(project: Project, spark: SparkSession) -> Mapping[str, str]
     """
     require_version(spark.version)
     needed = dict(_NEEDED)
-    # Another start, which goes on beside this one, may have set it.
+    # Another start, at the same time, may have set it.
     if not is_cluster(spark) and spark.conf.get(FILE_MANAGER, None) in (None, LOCAL_FILE_MANAGER):
         needed[FILE_MANAGER] = LOCAL_FILE_MANAGER
     chosen = {key: project.target.spark.get(key, value) for key, value in needed.items()}

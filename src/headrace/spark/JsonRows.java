@@ -18,7 +18,7 @@ import scala.runtime.AbstractFunction2;
 
 /**
  * The row of a JSON text, by Spark's own parser over the bytes of the text; null of one that is not exactly one object of
- * the schema. Spark's from_json and its reader with an encoding parse characters, and write numbers and objects anew where
+ * the schema. Spark's from_json and its reader with an encoding parse characters, and rewrite numbers and objects where
  * the schema says STRING. All of them stop behind the first object, and put a question mark in the place of half a
  * surrogate pair; as its reader of lines does so in a stream, a text is judged like that if it is not strict.
  */

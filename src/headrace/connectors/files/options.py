@@ -103,7 +103,7 @@ class FilesOptions:
 
     @property
     def reads_bytes(self) -> bool:
-        """Whether csv is read byte by byte, by which U+FFFD is told from what is no UTF-8.
+        """Whether csv is read byte by byte, which separates U+FFFD from what is no UTF-8.
 
         Spark's reader puts U+FFFD in the place of such bytes. In Latin-1 each byte is a character, so that options and
         names of columns must be ASCII. With multiLine the mark at the beginning of a file would be lost.

@@ -218,7 +218,7 @@ class Files(FilesOptions, contract.Source):
         return {**{name: value for name, value in chosen.items() if not self.rules.is_named(name.lower())}, **given}
 
     def _leaves_out(self, option: str) -> bool:
-        """Whether an option must not come to Spark's reader: with an encoding it writes anew what it reads as text."""
+        """Whether an option must not come to Spark's reader: with an encoding it rewrites what it reads as text."""
         return self.format == "json" and option.lower() in ("encoding", "charset")
 
     def _schema(self, spark: SparkSession) -> StructType | None:

@@ -119,7 +119,7 @@ def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
 def refused_values(
     format_: str, frame: DataFrame, partition_by: Sequence[str], options: Mapping[str, str]
 ) -> Iterator[RefusedValue]:
-    """The values that files of a format would change, where the type alone does not tell.
+    """The values that files of a format would change, where the type alone does not decide.
 
     options: those of the writer.
     """

@@ -54,7 +54,7 @@ WHERE name IN ('search_path', 'default_transaction_read_only', {", ".join(f"'{na
 _OPTION = re.compile(r"(?:-c\s*|--)([\w.-]+)=((?:\\.|\S)*)")
 # What was written must outlive a crash of the server: a role may say that its commits need not.
 _DURABLE = "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
-# A pooler in between gives each transaction a session: these two tell it from all others.
+# A pooler in between gives each transaction a session: these two identify it.
 SESSION = "pid = %s AND (extract(epoch FROM xact_start) * 1000000)::bigint = %s"
 _OWN = "pg_backend_pid(), (extract(epoch FROM now()) * 1000000)::bigint"
 

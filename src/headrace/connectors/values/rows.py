@@ -68,7 +68,7 @@ def find_missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
 
 
 def _lacks(column: Column, field: StructField) -> list[Column]:
-    """What tells that a field, or a part of it, lacks a value."""
+    """The condition that a field, or a part of it, lacks a value."""
     return [*([] if field.nullable else [column.isNull()]), *_parts_lack(column, field.dataType)]
 
 

@@ -133,7 +133,7 @@ def cache(kind: str = "connectors") -> Path:
 def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     """The jars of `connector` as they were installed, or None when they are nowhere.
 
-    One that nobody installed is left out, with a warning. Raises PlatformError for one that was changed.
+    One that was not installed is left out, with a warning. Raises PlatformError for one that was changed.
     """
     for folder in (folder_of(connector, place) for place in places(root)):
         with suppress(FileNotFoundError, NotADirectoryError):
