@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from headrace import change as _change
-from headrace import check as _check
 from headrace import inspect
 from headrace import load as _load
 from headrace import plan as _plan
@@ -85,11 +84,10 @@ __all__ = [
     "view",
 ]
 
-# Six functions have the names of packages. `import headrace.check.structure as structure` asks `headrace.check`, which
+# Six functions have the names of packages. `import headrace.checks.structure as structure` asks `headrace.check`, which
 # is the function, for its `structure`: so each function has the attributes of its package, and keeps its signature.
 for _function, _package in (
     (change, _change),
-    (check, _check),
     (load, _load),
     (plan, _plan),
     (run, _run),
@@ -97,7 +95,7 @@ for _function, _package in (
 ):
     vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
     _function.__dict__ = vars(_package)
-del _change, _check, _load, _plan, _run, _verify, _function, _package
+del _change, _load, _plan, _run, _verify, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.

@@ -18,9 +18,9 @@ from headrace.change.rewind import Rewind as Rewind
 from headrace.change.rewind import RewindPlan as RewindPlan
 from headrace.change.rewind import RewindResult as RewindResult
 from headrace.change.shadow import RebuildStatus as RebuildStatus
-from headrace.check.result import CheckResult as CheckResult
-from headrace.check.result import Guarantee as Guarantee
-from headrace.check.result import Link as Link
+from headrace.checks.result import CheckResult as CheckResult
+from headrace.checks.result import Guarantee as Guarantee
+from headrace.checks.result import Link as Link
 from headrace.contract import Outcome as Outcome
 from headrace.contract import QueryState as QueryState
 from headrace.observe.board import OrderAnswer as OrderAnswer

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.check.user_functions import asked_by, is_users
 from headrace.checkpoint.logs import Part
+from headrace.checks.user_functions import asked_by, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
 from headrace.model import Project, PythonTransform, Query
 from headrace.plan.code.meaning import name_of, not_comparable

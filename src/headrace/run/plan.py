@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from headrace.build.plan_builder import Reader, build, register_written, registered_tables
 from headrace.build.project_session import borrowed
 from headrace.build.tables import Tables
-from headrace.check.analysed import analysed
-from headrace.check.structure import concerning
-from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
+from headrace.checks.analysed import analysed
+from headrace.checks.structure import concerning
+from headrace.checks.triggers import cores, live, refreshed
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger

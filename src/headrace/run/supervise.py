@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.structure import concerning, no_query, structure
+from headrace.checks.structure import concerning, no_query, structure
 from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError
 from headrace.model import Project, Query, Trigger

@@ -10,12 +10,12 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from headrace.check.state_bounds import POLICY, window_lengths
 from headrace.checkpoint import Archive, Checkpoint, planned
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import log_entries, source_of
+from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
 from headrace.model import Project, Query

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.check.closures import side_effects, watched
-from headrace.check.user_functions import asked_by, is_users
+from headrace.checks.closures import side_effects, watched
+from headrace.checks.user_functions import asked_by, is_users
 from headrace.connectors.console.sink import Console
 from headrace.load import load
 from headrace.model import PythonTransform, Query

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import registry
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.files.sink import FileSink
@@ -83,7 +83,7 @@ def test_one_place_in_two_spellings_is_one_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str, severity: str | None
 ) -> None:
     # No bucket is asked for.
-    monkeypatch.setattr(import_module("headrace.check.locations"), "place", Path)
+    monkeypatch.setattr(import_module("headrace.checks.locations"), "place", Path)
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to("out")
     text = "sources: {events: {rate: {}}}\nqueries:\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.cli.entry import main
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED
 from headrace.storage import hdfs, s3

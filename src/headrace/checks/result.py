@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from headrace.check.state_bounds import StateBound
+from headrace.checks.state_bounds import StateBound
 from headrace.errors import Finding, PlainData
 from headrace.model import Continuous, Default, Every, Project, Query, RealTime
 from headrace.spark.plans.analysed import PlanFacts

@@ -10,11 +10,11 @@ import pytest
 
 from headrace.api import load
 from headrace.build.project_session import jars_of, listing_settings
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.errors import Finding
 from headrace.storage import hdfs, s3
 from headrace.storage.store import forget
-from tests.check.test_remote_storage import bucket_that
+from tests.checks.test_remote_storage import bucket_that
 
 pytestmark = pytest.mark.plain
 PROJECT = """

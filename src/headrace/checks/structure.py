@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from headrace.check.closures import shared_variables
-from headrace.check.locations import (
+from headrace.checkpoint.sources import source_of
+from headrace.checks.closures import shared_variables
+from headrace.checks.locations import (
     NAME,
     cluster,
     is_same_place,
@@ -20,8 +21,7 @@ from headrace.check.locations import (
     renames,
     storage,
 )
-from headrace.check.triggers import intervals, live, refreshed, triggers
-from headrace.checkpoint.sources import source_of
+from headrace.checks.triggers import intervals, live, refreshed, triggers
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, Transform, View

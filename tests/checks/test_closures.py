@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.check.closures import changed_by, driver_variables
+from headrace.checks.closures import changed_by, driver_variables
 from headrace.connectors.console.sink import Console
 from headrace.model import PythonTransform, Query
 

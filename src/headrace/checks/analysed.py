@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.state_bounds import POLICY, StateBound, joins, state_bounds, unremoved
-from headrace.check.triggers import async_progress
-from headrace.check.user_functions import chance, clock_and_order
+from headrace.checks.state_bounds import POLICY, StateBound, joins, state_bounds, unremoved
+from headrace.checks.triggers import async_progress
+from headrace.checks.user_functions import chance, clock_and_order
 from headrace.errors import Finding
 from headrace.findings import Severity
 from headrace.model import AvailableNow, Continuous, Query

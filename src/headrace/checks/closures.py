@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from headrace.check.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
+from headrace.checks.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
 from headrace.errors import Finding, Where
 from headrace.model import Continuous, Counter, Project, Query, RealTime, SqlTransform, Table, View
 

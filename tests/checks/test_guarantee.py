@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.check.result import guarantee
+from headrace.checks.result import guarantee
 from headrace.contract import SinkFacts, SourceFacts
 from headrace.model import NamedSource, Project, Query, SqlTransform
 from headrace.spark.plans.analysed import PlanFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.check.state_bounds import joins, kept_ms, length
+from headrace.checks.state_bounds import joins, kept_ms, length
 from headrace.connectors.console.sink import Console
 from headrace.model import AvailableNow, PythonTransform, Query
 from headrace.spark.plans.operations import JoinSide, StreamJoin

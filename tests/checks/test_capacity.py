@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.check.result import HeldState, memory, size_of, small_files
+from headrace.checks.result import HeldState, memory, size_of, small_files
 from headrace.connectors.files.sink import FileSink
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import Sink

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.errors import CheckFailed, ProjectError
 from headrace.spark.stream.counting import QueryCounter
 
