@@ -64,9 +64,9 @@ def test_a_function_hides_no_package() -> None:
     for name in ("change", "check", "load", "plan", "run", "verify"):
         assert inspect.isfunction(getattr(headrace, name))
     import headrace.checks.structure as structure
-    import headrace.plan.verdict as judgement
+    import headrace.planner.verdict as judgement
 
-    assert (structure.__name__, judgement.__name__) == ("headrace.checks.structure", "headrace.plan.verdict")
+    assert (structure.__name__, judgement.__name__) == ("headrace.checks.structure", "headrace.planner.verdict")
     assert headrace.run.__name__ == "run"
 
 

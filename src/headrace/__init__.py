@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from headrace import change as _change
 from headrace import inspect
 from headrace import load as _load
-from headrace import plan as _plan
 from headrace import run as _run
 from headrace import verify as _verify
 from headrace.api import (
@@ -89,13 +88,12 @@ __all__ = [
 for _function, _package in (
     (change, _change),
     (load, _load),
-    (plan, _plan),
     (run, _run),
     (verify, _verify),
 ):
     vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
     _function.__dict__ = vars(_package)
-del _change, _load, _plan, _run, _verify, _function, _package
+del _change, _load, _run, _verify, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.

@@ -138,7 +138,7 @@ def plan(
     connect: whether sources and sinks are asked, which tells whether their systems hold what the checkpoint says. save:
     a file to keep it in, for `apply`; raises HeadraceError where it cannot be written.
     """
-    from headrace.plan.saved import save as save_plan
+    from headrace.planner.saved import save as save_plan
     from headrace.queries.application import application
     from headrace.run.plan import plan as plan_project
 
@@ -163,7 +163,7 @@ def apply(
 
     Raises HeadraceError where the file is no plan of this project, and CheckpointError where it does not hold any more.
     """
-    from headrace.plan.saved import read
+    from headrace.planner.saved import read
     from headrace.queries.application import known_application
     from headrace.run.supervise import run as run_project
     from headrace.verify.late_rows import write_late_rows

@@ -28,7 +28,7 @@ from headrace.observe.board import RunResult as RunResult
 from headrace.observe.control_client import RunningApplications as RunningApplications
 from headrace.observe.history import Event as Event
 from headrace.observe.history import QueryStatus as QueryStatus
-from headrace.plan.verdict import Judgement as Judgement
+from headrace.planner.verdict import Judgement as Judgement
 from headrace.queries.changes import ChangeStatus as ChangeStatus
 from headrace.queries.inspect_checkpoint import Inspected as Inspected
 from headrace.queries.inspect_checkpoint import StoredStatus as StoredStatus

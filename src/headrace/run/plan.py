@@ -20,10 +20,10 @@ from headrace.checks.triggers import cores, live, refreshed
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
-from headrace.plan.difference import worst
-from headrace.plan.ends import compare_settings
-from headrace.plan.forming import NO_NAMES, form_of, read_settings
-from headrace.plan.verdict import Judgement, judged, refusals, remarks, renamed
+from headrace.planner.difference import worst
+from headrace.planner.ends import compare_settings
+from headrace.planner.forming import NO_NAMES, form_of, read_settings
+from headrace.planner.verdict import Judgement, judged, refusals, remarks, renamed
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm

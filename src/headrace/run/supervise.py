@@ -28,7 +28,7 @@ from headrace.observe.observers import EventLines, Observers
 from headrace.observe.otlp import Otlp
 from headrace.observe.service import Notifier
 from headrace.observe.serving import asked_at
-from headrace.plan.saved import SavedPlan
+from headrace.planner.saved import SavedPlan
 from headrace.queries.driver_lock import require_one_free
 from headrace.queries.layout import history_file
 from headrace.run.late_output import WriteLate

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.tables import Tables, TableVersions, Use, in_force
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.plan.comparison import compare as compare_forms
-from headrace.plan.difference import worst
+from headrace.planner.comparison import compare as compare_forms
+from headrace.planner.difference import worst
 from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, forms

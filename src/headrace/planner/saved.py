@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.model import Project
-from headrace.plan.verdict import Judgement
+from headrace.planner.verdict import Judgement
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 

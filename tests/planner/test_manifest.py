@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.model import Query
-from headrace.plan.verdict import judged, refusals, remarks, renamed
+from headrace.planner.verdict import judged, refusals, remarks, renamed
 from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision

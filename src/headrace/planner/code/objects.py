@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from headrace.plan.code.listing import LoadedValues, listing
-from headrace.plan.code.source import Definition, Named, NoSource, Scope, Uses, captured_values, definition, own
+from headrace.planner.code.listing import LoadedValues, listing
+from headrace.planner.code.source import Definition, Named, NoSource, Scope, Uses, captured_values, definition, own
 from headrace.spark.stream.broadcasts import refreshed_name
 from headrace.spark.stream.counting import QueryCounter
 

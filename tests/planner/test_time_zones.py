@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.plan.ends import TIME_ZONE, compare_settings
-from headrace.plan.time_zones import is_same_clock
+from headrace.planner.ends import TIME_ZONE, compare_settings
+from headrace.planner.time_zones import is_same_clock
 from headrace.queries.form import QueryForm
 
 pytestmark = pytest.mark.plain

@@ -11,9 +11,9 @@ from headrace.checkpoint.logs import Part
 from headrace.checks.user_functions import asked_by, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
 from headrace.model import Project, PythonTransform, Query
-from headrace.plan.code.meaning import name_of, not_comparable
-from headrace.plan.comparison import compare
-from headrace.plan.difference import Kind, PlanDifference, located, worst
+from headrace.planner.code.meaning import name_of, not_comparable
+from headrace.planner.comparison import compare
+from headrace.planner.difference import Kind, PlanDifference, located, worst
 from headrace.queries.blame import anew, reset_command
 from headrace.queries.form import FORMAT, QueryForm
 from headrace.queries.layout import newest_layout

@@ -13,9 +13,9 @@ import pytest
 import headrace as hr
 from headrace.errors import CheckpointError, HeadraceError
 from headrace.model import Project
-from headrace.plan.difference import PlanDifference
-from headrace.plan.saved import read, save
-from headrace.plan.verdict import Judgement
+from headrace.planner.difference import PlanDifference
+from headrace.planner.saved import read, save
+from headrace.planner.verdict import Judgement
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import renamed, source_of
 from headrace.model import Project, PythonTransform, Query, Table
-from headrace.plan.code.meaning import libraries, meaning
-from headrace.plan.code.objects import BY_SESSION
-from headrace.plan.code.values import digest_of
-from headrace.plan.ends import TIME_ZONE, sink_facts, source_facts, within
-from headrace.plan.normal import normal
+from headrace.planner.code.meaning import libraries, meaning
+from headrace.planner.code.objects import BY_SESSION
+from headrace.planner.code.values import digest_of
+from headrace.planner.ends import TIME_ZONE, sink_facts, source_facts, within
+from headrace.planner.normal import normal
 from headrace.queries.form import QueryForm
 from headrace.redaction import SECRET_NAME
 from headrace.spark.plans.analysed import parsed_text

@@ -13,9 +13,9 @@ import pytest
 import headrace as hr
 from headrace import model
 from headrace.build.plan_builder import build, registered_tables
-from headrace.plan.comparison import compare
-from headrace.plan.difference import worst
-from headrace.plan.forming import form_of
+from headrace.planner.comparison import compare
+from headrace.planner.difference import worst
+from headrace.planner.forming import form_of
 from headrace.queries.form import QueryForm
 from headrace.run.plan import reader
 

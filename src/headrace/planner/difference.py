@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeAlias, get_args
 from headrace.declare.faults import shown
 from headrace.errors import NOWHERE, Where
 from headrace.model import Project, Query, Table
-from headrace.plan.code.meaning import differences as python_differences
-from headrace.plan.code.meaning import name_of
-from headrace.plan.code.objects import shown_module
+from headrace.planner.code.meaning import differences as python_differences
+from headrace.planner.code.meaning import name_of
+from headrace.planner.code.objects import shown_module
 from headrace.queries.form import QueryForm
 
 Kind: TypeAlias = Literal["same", "safe", "forward", "rebuild", "forbidden"]

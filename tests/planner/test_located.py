@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.plan.comparison import compare
-from headrace.plan.difference import located, place_of_code
-from headrace.plan.verdict import Judgement, judged, refusals
+from headrace.planner.comparison import compare
+from headrace.planner.difference import located, place_of_code
+from headrace.planner.verdict import Judgement, judged, refusals
 from headrace.queries.form import OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, note_version

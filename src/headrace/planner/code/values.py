@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
-from headrace.plan.code.objects import Objects, all_captured, path_of, reduced
-from headrace.plan.code.source import DYNAMIC, Definition, Environment, Lookup, Named, OpenedFile, Unknown, Uses
+from headrace.planner.code.objects import Objects, all_captured, path_of, reduced
+from headrace.planner.code.source import DYNAMIC, Definition, Environment, Lookup, Named, OpenedFile, Unknown, Uses
 from headrace.redaction import MASK, SECRET_NAME, redacted
 
 Data: TypeAlias = dict[str, Any]

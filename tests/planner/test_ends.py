@@ -16,9 +16,9 @@ from headrace.connectors.rate.micro_batch import RateMicroBatch
 from headrace.connectors.rate.source import Rate
 from headrace.connectors.socket.source import Socket
 from headrace.model import NamedSource
-from headrace.plan.comparison import compare
-from headrace.plan.difference import worst
-from headrace.plan.ends import source_facts
+from headrace.planner.comparison import compare
+from headrace.planner.difference import worst
+from headrace.planner.ends import source_facts
 from headrace.queries.form import OperatorForm, QueryForm
 
 pytestmark = pytest.mark.plain

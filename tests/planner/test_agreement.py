@@ -16,7 +16,7 @@ from pyspark.sql import functions
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.plan.verdict import refusals
+from headrace.planner.verdict import refusals
 from headrace.run.start import start
 from tests.run.projects import land, rows, write_project
 

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, cast
 from headrace.contract import Sink
 from headrace.contract import Source as SourceConnector
 from headrace.model import NamedSource, Project, Query
-from headrace.plan.difference import Kind, PlanDifference, mixing, python_changes, text_of
-from headrace.plan.time_zones import is_same_clock
+from headrace.planner.difference import Kind, PlanDifference, mixing, python_changes, text_of
+from headrace.planner.time_zones import is_same_clock
 from headrace.queries.form import QueryForm
 
 TIME_ZONE = "spark.sql.session.timeZone"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from headrace.plan.code.meaning import Meaning, compare, differences, meaning
+from headrace.planner.code.meaning import Meaning, compare, differences, meaning
 
 from .code_pairs import DANGEROUS, HARMLESS
 
@@ -296,7 +296,7 @@ def test_a_digest_is_the_same_in_every_version_of_python(case: str) -> None:
 def test_another_process_with_another_seed_gives_the_same_digests() -> None:
     script = (
         "import sys; sys.path[:0] = [{!r}, {!r}]\n"
-        "from tests.plan.test_python_code import DANGEROUS, of\n"
+        "from tests.planner.test_python_code import DANGEROUS, of\n"
         "print([of(text)['digest'] for text, _, _ in DANGEROUS.values()])"
     ).format(str(ROOT), str(ROOT / "src"))
     printed = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.plan.difference import Kind, PlanDifference, python_changes
-from headrace.plan.ends import ends, renamed_sources
+from headrace.planner.difference import Kind, PlanDifference, python_changes
+from headrace.planner.ends import ends, renamed_sources
 from headrace.queries.form import OperatorForm, QueryForm
 
 _REORDERED = "in another order"

@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
-from headrace.plan.code.values import ReachedValues, essence
+from headrace.planner.code.values import ReachedValues, essence
 
 Meaning: TypeAlias = dict[str, Any]
 # The first form kept the bytecode.

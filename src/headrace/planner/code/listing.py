@@ -17,8 +17,8 @@ from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
-from headrace.plan.code import source
-from headrace.plan.code.normal_body import SCOPES, normal_body
+from headrace.planner.code import source
+from headrace.planner.code.normal_body import SCOPES, normal_body
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
