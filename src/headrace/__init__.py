@@ -7,7 +7,6 @@ from headrace import change as _change
 from headrace import inspect
 from headrace import load as _load
 from headrace import run as _run
-from headrace import verify as _verify
 from headrace.api import (
     adopt,
     apply,
@@ -89,11 +88,10 @@ for _function, _package in (
     (change, _change),
     (load, _load),
     (run, _run),
-    (verify, _verify),
 ):
     vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
     _function.__dict__ = vars(_package)
-del _change, _load, _run, _verify, _function, _package
+del _change, _load, _run, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.
