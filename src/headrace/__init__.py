@@ -82,8 +82,8 @@ __all__ = [
     "view",
 ]
 
-# Six functions have the names of packages. `import headrace.checks.structure as structure` asks `headrace.check`, which
-# is the function, for its `structure`: so each function has the attributes of its package, and keeps its signature.
+# Three functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
+# function, for its `checks`: so each function has the attributes of its package, and keeps its signature.
 for _function, _package in (
     (change, _change),
     (load, _load),
