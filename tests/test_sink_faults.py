@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.sinks.__main__ import main
-from headrace.testing.sinks.query import AT_LEAST, EXACTLY, NONE, SINKS, sentence
-from headrace.testing.sinks.settings import coordinates_of, settings_of
-from headrace.testing.sinks.trial import FaultOutcome, LostAnswer, attempts_at, finding
+from benchmarks.sink_faults.__main__ import main
+from benchmarks.sink_faults.query import AT_LEAST, EXACTLY, NONE, SINKS, sentence
+from benchmarks.sink_faults.settings import coordinates_of, settings_of
+from benchmarks.sink_faults.trial import FaultOutcome, LostAnswer, attempts_at, finding
 
 USERS = """
 from query import TestedSink, by_batch, by_jdbc, from_jdbc

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from benchmarks.sink_faults.query import TestedSink
 from headrace.contract import Jars
 from headrace.spark.jvm import cds, hadoop_files, jars
 from headrace.spark.jvm.gateway import JAVA_OPTIONS
 from headrace.spark.jvm.preconditions import require_java
-from headrace.testing.sinks.query import TestedSink
 
 SETTINGS = {
     "spark.master": "local[2,4]",  # A task that fails is tried again, as on a cluster.

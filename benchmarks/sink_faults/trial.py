@@ -21,11 +21,11 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.sink_faults import query
+from benchmarks.sink_faults.cluster import cluster
+from benchmarks.sink_faults.query import AT_LEAST, EXACTLY, NONE, ROWS, Scene, sink_of
+from benchmarks.sink_faults.settings import SETTINGS, SPECULATION
 from headrace.checkpoint.logs import Part
-from headrace.testing.sinks import query
-from headrace.testing.sinks.cluster import cluster
-from headrace.testing.sinks.query import AT_LEAST, EXACTLY, NONE, ROWS, Scene, sink_of
-from headrace.testing.sinks.settings import SETTINGS, SPECULATION
 
 BATCHES, FILES, PATIENCE = 2, 2, 240.0
 

@@ -1,4 +1,4 @@
-"""`python -m headrace.testing.sinks --sink NAME`: faults on a sink, a table of what became of its rows, JSON of it."""
+"""`python -m benchmarks.sink_faults --sink NAME`: faults on a sink, a table of what became of its rows, JSON of it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sink_faults.query import AT_LEAST, EXACTLY, SINKS, TestedSink, sink_of
+from benchmarks.sink_faults.settings import of_the_jvm, settings_of
+from benchmarks.sink_faults.trial import FAULTS, FaultOutcome, finding, try_sink, undisturbed
 from headrace.errors import HeadraceError, reason
 from headrace.storage.durable import replace_file
-from headrace.testing.sinks.query import AT_LEAST, EXACTLY, SINKS, TestedSink, sink_of
-from headrace.testing.sinks.settings import of_the_jvm, settings_of
-from headrace.testing.sinks.trial import FAULTS, FaultOutcome, finding, try_sink, undisturbed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try the faults; returns 1 when a result breaks `--promises`, 2 when nothing could be tried or kept."""
-    parser = argparse.ArgumentParser(prog="python -m headrace.testing.sinks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sink_faults", description=__doc__)
     parser.add_argument("--sink", required=True, help=f"{', '.join(SINKS)}, or FILE.py that defines SINK")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one; may be repeated")
     parser.add_argument(
