@@ -15,7 +15,7 @@ from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.plan.verdict import refusals
+from headrace.planner.verdict import refusals
 from headrace.queries import driver_lock
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.structure import concerning, no_query, structure
+from headrace.checks.structure import concerning, no_query, structure
 from headrace.contract import Observer
 from headrace.control.board import Board, Orders, RunResult
 from headrace.control.server import ControlServer
@@ -28,7 +28,7 @@ from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query, Trigger
 from headrace.model.operations import Log
-from headrace.plan.saved import SavedPlan
+from headrace.planner.saved import SavedPlan
 from headrace.queries.driver_lock import require_one_free
 from headrace.queries.layout import history_file
 from headrace.run.late_output import WriteLate

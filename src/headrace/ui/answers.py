@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from headrace.check.state_bounds import window_lengths
+from headrace.checks.state_bounds import window_lengths
 from headrace.errors import HeadraceError
 from headrace.history import History, pages
 from headrace.history.lag import SourceLags

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.catalog.source import CatalogTable
 from headrace.connectors.delta.sink import DeltaSink
