@@ -149,7 +149,7 @@ def _found(storage: Path) -> tuple[list[RunningApplication], list[int]]:
                 connection.settimeout(HELLO_SECONDS)
                 for facts in _lines(connection, {"do": "hello"}):
                     if facts["birth"] == birth(int(facts["pid"])) and is_own(connection):
-                        found.append(_application(path, facts))
+                        found.append(RunningApplication(path=path, **facts))
                     break
         except (ConnectionRefusedError, FileNotFoundError):
             clear(storage, pid)
@@ -217,17 +217,6 @@ def _lines(connection: socket.socket, request: Mapping[str, Any]) -> Iterator[di
     with closing(connection.makefile("r", encoding="utf-8")) as answers:
         for line in answers:
             yield json.loads(line)
-
-
-def _application(path: Path, facts: Mapping[str, Any]) -> RunningApplication:
-    return RunningApplication(
-        pid=int(facts["pid"]),
-        birth=str(facts["birth"]),
-        path=path,
-        project=str(facts["project"]),
-        owns=bool(facts["owns"]),
-        queries=facts["queries"],
-    )
 
 
 def _gone(pid: int) -> Finding:
