@@ -18,7 +18,6 @@ import click
 
 from headrace.cli.output import json_alone, say_json
 from headrace.errors import Finding, HeadraceError, nearest
-from headrace.load import load
 from headrace.storage.location import scheme_of
 from headrace.units import Duration
 
@@ -55,6 +54,8 @@ class ProjectOptions:
 
     def project(self, *, may_lack_variables: bool = False) -> Project:
         """The project; raises ProjectError."""
+        from headrace.load import load
+
         return load(self.directory, target=self.target, may_lack_variables=may_lack_variables)
 
     def with_query(self, query: str, *, may_lack_variables: bool = False) -> tuple[Project, str]:
