@@ -131,7 +131,21 @@ def _pattern(value: str) -> re.Pattern[str]:
 
 # What this process has learnt; filled where variables are resolved and connectors are built.
 KNOWN = Redactor()
-remember, remember_settings, redacted = KNOWN.remember, KNOWN.remember_settings, KNOWN.redacted
+
+
+def remember(value: str, shown: str = MASK) -> None:
+    """Never let `value` out of this process."""
+    KNOWN.remember(value, shown)
+
+
+def remember_settings(settings: Mapping[str, Any]) -> None:
+    """Never let out what `settings` hold of secrets."""
+    KNOWN.remember_settings(settings)
+
+
+def redacted(text: str) -> str:
+    """Replace every secret that this process knows."""
+    return KNOWN.redacted(text)
 
 
 def without(text: str, source: str) -> str:
