@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import Retry, require_fit, view_of
+from headrace.connectors.exactly_once import BatchLine, Retry, require_fit, view_of
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.not_asked import findings_of, not_asked, twice
 from headrace.connectors.sql.before_images import BeforeImages
@@ -185,11 +185,17 @@ class DatabaseLedger(OfTable, SinkLedger):
     """Which batches are in, by the ledger beside the table; a text that has not its digest plans nothing."""
 
     def last_batch(self, context: SinkContext) -> int | None:
+        last = self._last(context)
+        return last.batch if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id else None
+
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        last = self._last(context)
+        return None if last is None else last.checkpoint
+
+    def _last(self, context: SinkContext) -> BatchLine | None:
         dialect = self.dialect()
         with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
-            last = Ledger(connection, dialect, context, self.table).last()
-            if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id:
-                return last.batch
+            return Ledger(connection, dialect, context, self.table).last()
         return None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
