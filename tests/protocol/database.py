@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, ClassVar, cast
 
 from headrace.connectors.sql.dialect import Connection
-from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
+from headrace.connectors.sql.sqlite.sink import Sqlite, SqliteDialect
 
 from .scheduler import Process, Scheduler
 

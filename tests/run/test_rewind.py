@@ -29,7 +29,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.prepare import prepare, result_table
 from headrace.connectors.sql.rewind import TableRewind
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.sink import SqliteDialect
 from headrace.connectors.sql.staging import Content, Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS_FORM, make_all
 from headrace.connectors.sql.takeover import TableRename

@@ -15,9 +15,10 @@ import pymysql
 import pytest
 from pyspark.sql import types as T
 
-from headrace.connectors.sql import mysql, mysql_connection
-from headrace.connectors.sql.mysql import LoadStager, MySqlDialect
-from headrace.connectors.sql.mysql_columns import existing_column, incompatible
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql import sink as mysql
+from headrace.connectors.sql.mysql.columns import existing_column, incompatible
+from headrace.connectors.sql.mysql.sink import LoadStager, MySqlDialect
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
 pytestmark = pytest.mark.plain

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.connectors.exactly_once import BatchWriter
-from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
+from headrace.connectors.sql.sqlite.sink import Sqlite, SqliteDialect
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import CheckpointError, HeadraceError, SinkError
 from headrace.testing.conformance import NAME, forget_commit

@@ -14,7 +14,6 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, SSCursor
 
-from headrace.connectors.sql import mysql_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -29,7 +28,8 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.columns import existing_table, incompatible, limit_of
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX

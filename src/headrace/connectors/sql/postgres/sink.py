@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 
-from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -24,7 +23,8 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible, limit_of, misfits
+from headrace.connectors.sql.postgres import connection as postgres_connection
+from headrace.connectors.sql.postgres.columns import Readers, existing_table, incompatible, limit_of, misfits
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX

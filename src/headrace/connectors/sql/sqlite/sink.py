@@ -19,7 +19,7 @@ from headrace.connectors.exactly_once import misfits
 from headrace.connectors.sql import dialect
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
+from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ISO, Forms, ResultColumn, arrays, rows
 from headrace.contract import (
