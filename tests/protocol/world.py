@@ -28,8 +28,8 @@ from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
-from headrace.plan.ends import place_of
-from headrace.plan.verdict import Judgement
+from headrace.planner.ends import place_of
+from headrace.planner.verdict import Judgement
 from headrace.queries import changes, driver_lock, lease, manifest
 from headrace.queries.changes import RewindRecord
 from headrace.queries.form import QueryForm

@@ -19,8 +19,8 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, HeadraceError
+from headrace.history import History
 from headrace.model import Project
-from headrace.observe.history import History
 from headrace.queries import driver_lock
 from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord

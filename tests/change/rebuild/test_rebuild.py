@@ -18,7 +18,7 @@ from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
 from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
-from headrace.plan.verdict import refusals
+from headrace.planner.verdict import refusals
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
