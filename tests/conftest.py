@@ -43,12 +43,12 @@ LONG = {
     "tests/crash/test_healthy.py": 60.0,
     "tests/demo/test_whole_demo.py": 60.0,
     "tests/upgrade/test_upgrade.py": 50.0,
-    "tests/observe/test_watched_by_prometheus.py": 50.0,
+    "tests/export/test_watched_by_prometheus.py": 50.0,
 }
 # Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (
-    *("tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
-    "tests/verify/test_comparison.py",
+    *("tests/checks/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
+    "tests/verifier/test_comparison.py",
 )
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
 # and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.

@@ -17,13 +17,13 @@ from headrace.build.plan_builder import build, registered_tables
 from headrace.build.project_session import borrowed
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
-from headrace.check.analysed import analysed
-from headrace.check.state_bounds import POLICY, kept_policy
-from headrace.check.structure import concerning
 from headrace.checkpoint import Checkpoint, StateOperator
 from headrace.checkpoint.handover import EVOLUTION, copied, listing, unfit
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
+from headrace.checks.analysed import analysed
+from headrace.checks.state_bounds import POLICY, kept_policy
+from headrace.checks.structure import concerning
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.model import NamedSource, Project, Query
