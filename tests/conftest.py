@@ -43,7 +43,7 @@ LONG = {
     "tests/crash/test_healthy.py": 60.0,
     "tests/demo/test_whole_demo.py": 60.0,
     "tests/upgrade/test_upgrade.py": 50.0,
-    "tests/observe/test_watched_by_prometheus.py": 50.0,
+    "tests/export/test_watched_by_prometheus.py": 50.0,
 }
 # Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (

@@ -111,7 +111,7 @@ def run(
 
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """The observer of a run, and one that verifies its queries during it."""
-    from headrace.observe.observers import Observers
+    from headrace.export.observers import Observers
     from headrace.verifier import verify as proved
     from headrace.verifier.beside import VerifyingBeside
 
@@ -338,9 +338,9 @@ def verify_each(
 
 def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
     """Keep a verdict, tell it to the project's hooks and to installed observers, and say which did not get it."""
-    from headrace.observe.history import History
-    from headrace.observe.hooks import Hooks
-    from headrace.observe.observers import Observers
+    from headrace.export.hooks import Hooks
+    from headrace.export.observers import Observers
+    from headrace.history import History
     from headrace.queries.layout import history_file
 
     if project.local_storage.is_dir():
@@ -384,7 +384,7 @@ def status(project: Project) -> list[results.QueryStatus]:
 
     What its sources still hold is asked of them, for some seconds at most; `lags` and `backlog` of a status have it.
     """
-    from headrace.observe.lag import SourceLags
+    from headrace.history.lag import SourceLags
 
     return SourceLags(project).statuses()
 
@@ -423,7 +423,7 @@ def running(project: Project) -> results.RunningApplications:
 
     Its methods look for them when they are called, and raise HeadraceError (HR850) where none could take the order.
     """
-    from headrace.observe.control_client import RunningApplications
+    from headrace.control.client import RunningApplications
 
     return RunningApplications(project.local_storage)
 
@@ -434,7 +434,7 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
 
     At most `limit` of them, without a JVM.
     """
-    from headrace.observe.history import History
+    from headrace.history import History
     from headrace.queries.layout import history_file
 
     file = history_file(project.local_storage)

@@ -23,11 +23,11 @@ from headrace.checks.result import Guarantee as Guarantee
 from headrace.checks.result import Link as Link
 from headrace.contract import Outcome as Outcome
 from headrace.contract import QueryState as QueryState
-from headrace.observe.board import OrderAnswer as OrderAnswer
-from headrace.observe.board import RunResult as RunResult
-from headrace.observe.control_client import RunningApplications as RunningApplications
-from headrace.observe.history import Event as Event
-from headrace.observe.history import QueryStatus as QueryStatus
+from headrace.control.board import OrderAnswer as OrderAnswer
+from headrace.control.board import RunResult as RunResult
+from headrace.control.client import RunningApplications as RunningApplications
+from headrace.history import Event as Event
+from headrace.history import QueryStatus as QueryStatus
 from headrace.planner.verdict import Judgement as Judgement
 from headrace.queries.changes import ChangeStatus as ChangeStatus
 from headrace.queries.inspect_checkpoint import Inspected as Inspected

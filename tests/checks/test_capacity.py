@@ -98,7 +98,7 @@ def test_a_size_is_told_in_the_unit_that_fits(count: int, text: str) -> None:
 def test_what_was_held_when_a_query_last_ran_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from headrace.cli import main
     from headrace.contract import BatchRecord
-    from headrace.observe.history import History
+    from headrace.history import History
 
     (tmp_path / "headrace.yml").write_text(
         "sources: {events: {rate: {}}}\nqueries: {q: {select: SELECT * FROM events, sink: console}}\n"

@@ -15,13 +15,13 @@ import headrace as hr
 from headrace.cli import main
 from headrace.contract import BatchRecord, Outcome
 from headrace.errors import Finding, HeadraceError
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
 from headrace.verifier import Verdict, beside
 from headrace.verifier.beside import VerifyingBeside
 from headrace.verifier.scope import WHOLE, RowScope
-from tests.observe.history.test_store import RECORD
+from tests.history.test_store import RECORD
 from tests.run.projects import land, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 

@@ -18,8 +18,8 @@ import headrace as hr
 from headrace.api import late, load, verify
 from headrace.contract import Boundary
 from headrace.errors import HeadraceError
+from headrace.history import History
 from headrace.model import Project
-from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.spark.jvm.session_conf import applied
 from headrace.verifier import Replayed

@@ -17,9 +17,9 @@ from headrace.checks.structure import concerning, structure
 from headrace.checks.user_functions import Asked, asked_by, asked_by_functions, is_users
 from headrace.declare.faults import shown
 from headrace.errors import Finding, HeadraceError, Where
+from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
-from headrace.observe.history import History
 from headrace.queries.blame import named
 from headrace.queries.layout import history_file
 from headrace.registry import known_failures

@@ -18,8 +18,8 @@ from headrace.checkpoint.sources import log_entries, source_of
 from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
+from headrace.history import History
 from headrace.model import Project, Query
-from headrace.observe.history import History
 from headrace.queries.blame import commanded
 from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.units import Duration, instant

@@ -15,9 +15,9 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Snapshot, readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.history import History
+from headrace.history.lag import left_out
 from headrace.model import Project, Query
-from headrace.observe.history import History
-from headrace.observe.lag import left_out
 from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended

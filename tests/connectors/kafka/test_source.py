@@ -24,8 +24,8 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import BatchRecord, Lag, Observer
+from headrace.control.board import RunResult
 from headrace.errors import SourceError
-from headrace.observe.board import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verifier import verify
 from services import KafkaServer
