@@ -1,11 +1,10 @@
-"""Write the result into a table of MySQL or MariaDB, exactly once."""
+"""The ways of MySQL and MariaDB: their statements, types and errors."""
 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -14,7 +13,6 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, SSCursor
 
-from headrace.connectors.sql import mysql_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -29,16 +27,16 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql.staging import LoadStager
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, rows
-from headrace.contract import Identity, OptionError, canonical_server
-from headrace.redaction import encoding_fault
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 # InnoDB's limit of an index, in bytes; a character has up to four.
 INDEX_BYTES = 3072
@@ -51,7 +49,6 @@ STREAM_SECONDS = 120.0
 STATEMENT_BYTES = 16_384
 # The widest key column that is no text: a decimal of 38 digits.
 WIDEST = 20
-
 _DECLARED: dict[Kind, str] = {
     "boolean": "TINYINT(1)",
     # FLOAT shows fewer digits than it holds.
@@ -65,54 +62,6 @@ _DECLARED: dict[Kind, str] = {
     # The type JSON of MySQL turns long decimals into doubles; that of MariaDB is this text.
     "json": "LONGTEXT",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class MySql(ServerSink):
-    """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
-
-    url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
-    verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`, and in seconds `connect_timeout`, `lock_timeout`, `idle_timeout`
-    (how long a session may sleep in its transaction). Timestamps are DATETIME(6) in UTC; arrays, maps and structs are
-    JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
-    """
-
-    longest_name: ClassVar[tuple[int, str] | None] = (64, "characters")
-    worker_packages: ClassVar[tuple[str, ...]] = ("pymysql",)
-
-    def dialect(self) -> MySqlDialect:
-        return MySqlDialect(self.secured_url(), self.silence_seconds)
-
-    def host(self) -> str:
-        return mysql_connection.MySqlAddress.parse(self.url).host
-
-    def identity(self) -> Identity | None:
-        try:
-            address = None if encoding_fault(self.url) else mysql_connection.MySqlAddress.parse(self.url)
-        except mysql_connection.AddressError:
-            address = None
-        if address is None:
-            return None
-        server = canonical_server(address.host, address.port)
-        return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
-
-    def given_tls(self) -> tuple[dict[str, str], bool]:
-        address = mysql_connection.MySqlAddress.parse(self.url)
-        given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
-        return given, address.ssl_mode in ("verify_ca", "verify_identity")
-
-    def verify_full(self, ca: str) -> dict[str, str]:
-        return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
-
-    def url_problems(self) -> Iterator[OptionError]:
-        try:
-            if character := encoding_fault(self.url):
-                what = f"the password in the url of the database has a '{character}' that is not encoded"
-                yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
-            else:
-                yield from self.tls_problems()
-        except mysql_connection.AddressError as error:
-            yield OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
 
 
 @dataclass(frozen=True)
@@ -242,7 +191,7 @@ class MySqlDialect(Dialect):
         return int(size) // 2 - STATEMENT_BYTES
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        return LoadStager(self, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
+        return LoadStager(self, self.url, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         names = identifiers(self, target.names)
@@ -359,104 +308,3 @@ def _longest(key: Sequence[ResultColumn]) -> int:
     texts = sum(column.kind in ("text", "binary") for column in key)
     left = INDEX_BYTES - WIDEST * (len(key) - texts)
     return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY
-
-
-# The storage engine is refused, or a table without a primary key; the command is not allowed, by the server or the
-# client.
-_NO_ENGINE = (1286, 3161, 1289)
-_NO_KEY = (1173, 3750)
-_NO_LOCAL = (1148, 3948, 4166)
-
-
-class OneFileConnection(mysql_connection.WatchedMySqlConnection):
-    """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
-
-    file = ""
-
-    def _read_packet(self, *rest: Any, **more: Any) -> Any:
-        packet = super()._read_packet(*rest, **more)  # type: ignore[no-untyped-call]
-        if packet.is_load_local_packet() and packet.get_all_data()[1:] != self.file.encode():
-            self.close()
-            raise pymysql.err.InternalError("the server asked for a file that it was not offered; nothing was sent")
-        return packet
-
-
-class LoadStager:
-    """Rows on their way into a table without transactions, which is filled twice as fast.
-
-    Nothing reads the table before it is whole, and what a crash does to it is seen by the count of its rows. The
-    server is sent nothing but the file that was written here.
-    """
-
-    def __init__(self, dialect: MySqlDialect, name: str, columns: Sequence[ResultColumn], engine: str) -> None:
-        self.table, self.columns, self.forms, self.quote = dialect.quote(name), columns, dialect.forms, dialect.quote
-        self.dialect = dialect
-        declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
-        self.local = True
-        self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
-        self.connection: Any = mysql_connection.MySqlAddress.parse(dialect.url).connect(
-            OneFileConnection, local_infile=True
-        )
-        self.connection.file = self.file.name
-        keyed = f"{declared}, {OWN_PREFIX}number {dialect.counter}"
-        for choice, parts in ((engine, declared), (engine, keyed), ("InnoDB", keyed)):
-            try:
-                self._run(f"CREATE TABLE {self.table} ({parts}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
-                break
-            except pymysql.MySQLError as error:
-                if choice == "InnoDB" or error.args[0] not in (*_NO_ENGINE, *_NO_KEY):
-                    raise
-
-    def add(self, table: pa.Table) -> None:
-        if self.local:
-            try:
-                self._load(table)
-                return
-            except pymysql.MySQLError as error:
-                if error.args[0] not in _NO_LOCAL:
-                    raise
-                self.local = False
-        marks = ", ".join(["%s"] * len(self.columns))
-        with self.connection.cursor() as cursor:
-            into = f"INSERT INTO {self.table} ({identifiers(self.dialect, [column.name for column in self.columns])})"
-            cursor.executemany(f"{into} VALUES ({marks})", rows(table, self.columns, self.forms))
-
-    def _load(self, table: pa.Table) -> None:
-        self.file.seek(0)
-        self.file.truncate()
-        self.file.write(lines(table, self.columns, self.forms))
-        self.file.flush()
-        targets, changes = [], []
-        for at, column in enumerate(self.columns):
-            name = self.quote(column.name)
-            if column.kind == "binary":
-                changes.append(f"{name} = UNHEX(@c{at})")
-            targets.append(f"@c{at}" if column.kind == "binary" else name)
-        change = f" SET {', '.join(changes)}" if changes else ""
-        statement = (
-            f"LOAD DATA LOCAL INFILE %s INTO TABLE {self.table} CHARACTER SET utf8mb4 ({', '.join(targets)}){change}"
-        )
-        with self.connection.cursor() as cursor:
-            loaded = cursor.execute(statement, (self.file.name,))
-            if loaded != table.num_rows or self.connection.show_warnings():
-                warnings = self.connection.show_warnings()
-                reason = warnings[0][2] if warnings else f"{loaded} of {table.num_rows} rows came in"
-                raise pymysql.err.DataError(1265, f"rows were not staged as they are: {reason}")
-
-    def finish(self) -> None:
-        self.connection.commit()
-        self._close()
-
-    def give_up(self) -> None:
-        with suppress(pymysql.MySQLError):
-            self._run(f"DROP TABLE IF EXISTS {self.table}")
-        self._close()
-
-    def _close(self) -> None:
-        self.file.close()
-        with suppress(pymysql.MySQLError):
-            self.connection.close()
-
-    def _run(self, statement: str) -> None:
-        with self.connection.cursor() as cursor:
-            cursor.execute(statement, ())

@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import Retry, require_fit, view_of
-from headrace.connectors.exactly_once.lake import no_result
-from headrace.connectors.not_asked import findings_of, not_asked, twice
+from headrace.connectors.not_asked import findings_of, not_asked
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, Transaction, explained, reading, run
+from headrace.connectors.sql.dialect import Connection, Dialect, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
-from headrace.connectors.sql.quarantine import QuarantineTable
-from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM
-from headrace.connectors.sql.types import ResultColumn, columns, restore
-from headrace.contract import SinkContext, SinkLedger, Snapshot
+from headrace.connectors.sql.transactions import Transaction, explained
+from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 CONTENDED_SECONDS = 20.0
 # A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
 ANSWER_SECONDS = 3.0
 _REMEMBERED_SECONDS = 30.0
-
-
-def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
-    """The table for a result of `schema`; raises SinkError with every column that does not fit."""
-    known, refused = columns(schema)
-    lacking = [
-        f"the key names column '{each}', which the result does not have" for each in key if each not in schema.names
-    ]
-    wrong = [*refused, *twice(schema.names), *lacking]
-    if wrong:
-        columns_ = ", ".join(schema.names)
-        fix = f"change the query's last select, or the key; the result's columns are {columns_}"
-        raise SinkError(
-            [Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix) for what in wrong]
-        )
-    return ResultTable(name=name, key=tuple(key), columns=known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,53 +158,6 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, known:
         )
         fix = "put the table back, or the storage of after the reset; or reset the query (headrace reset QUERY)"
         raise CheckpointError(code="HR410", what=what, fix=fix)
-
-
-class DatabaseLedger(OfTable, SinkLedger):
-    """Which batches are in, by the ledger beside the table; a text that has not its digest plans nothing."""
-
-    def last_batch(self, context: SinkContext) -> int | None:
-        dialect = self.dialect()
-        with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
-            last = Ledger(connection, dialect, context, self.table).last()
-            if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id:
-                return last.batch
-        return None
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        dialect = self.dialect()
-        with reading(dialect, f"query '{context.query}'") as connection:
-            return dict(Ledger(connection, dialect, context, self.table).plans(first))
-
-
-def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
-    """The table and its last batch, read in one transaction, with the rows that were quarantined."""
-    from pyspark.sql.types import StructType
-
-    with reading(dialect, f"query '{context.query}'") as connection:
-        run(connection, dialect.begin_read)
-        spelled, name = name, dialect.real_name(connection, name)
-        ledger = Ledger(connection, dialect, context, name)
-        owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
-        if owner is None or not owner.is_of(context):
-            raise no_result(f"table '{name}'", context)
-        schema = StructType.fromJson(json.loads(owner.schema))
-        known, _ = columns(schema)
-        shown = ", ".join(dialect.readable(column) for column in known)
-        rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
-        replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
-        aside = [json.loads(text) for text in QuarantineTable(connection, dialect, context, name).rows()]
-        run(connection, "COMMIT")
-    rejected = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
-    return Snapshot(
-        rows=rows, batch=None if last is None else last.batch, key=tuple(key), rejected=rejected, replayed=replayed
-    )
-
-
-def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:
-    """The values of a row that was kept as JSON."""
-    pairs = [(row[column.name], column.kind) for column in known]
-    return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)
 
 
 def incompatibilities(

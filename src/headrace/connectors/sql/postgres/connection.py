@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from headrace.connectors.sql.dialect import BATCH_FIX, REFUSED_FIX
-from headrace.connectors.sql.postgres_session import (
+from headrace.connectors.sql.postgres.session import (
     SESSION,
     ServerTransaction,
     SessionRefused,
@@ -61,7 +61,7 @@ _SEARCH_PATH = re.compile(r"(?:-c\s*|--)search[_-]path=\"?([^\s,\"]+)")
 def connect(
     url: str, schema: str = "", *, reads: bool = False, silence_seconds: float = SILENCE_SECONDS
 ) -> WatchedPostgresConnection:
-    """Open a connection whose transactions begin with the settings of `postgres_session`.
+    """Open a connection whose transactions begin with the settings of `postgres.session`.
 
     Args:
         schema: Where names lead; without it, the search path of the url, or of role and database.

@@ -1,15 +1,14 @@
-"""Write the result into a table of PostgreSQL, exactly once."""
+"""The ways of PostgreSQL: its statements, types and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import psycopg
 
-from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -24,12 +23,13 @@ from headrace.connectors.sql.dialect import (
     run,
 )
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.postgres_columns import Readers, existing_table, incompatible, limit_of, misfits
+from headrace.connectors.sql.postgres import connection as postgres_connection
+from headrace.connectors.sql.postgres.columns import Readers, existing_table, incompatible, limit_of, misfits
+from headrace.connectors.sql.postgres.staging import CopyStager
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.sink import ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, texts
-from headrace.contract import Identity, OptionError
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, texts
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,6 @@ SELECT rolname, rolsuper FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEM
 ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_signal_backend'))
 ORDER BY rolsuper DESC, rolname LIMIT 1
 """
-
 _DECLARED: dict[Kind, str] = {
     "boolean": "boolean",
     "float": "real",
@@ -54,46 +53,6 @@ _DECLARED: dict[Kind, str] = {
     "timestamp_ntz": "timestamp without time zone",
     "json": "jsonb",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Postgres(ServerSink):
-    """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
-
-    url: `postgresql://user:password@host:port/database`, with the options of libpq behind `?`, such as
-    `sslmode=verify-full&sslrootcert=...`. schema: where the table and Headrace's own tables lie; the first of the
-    user's search path if none is given. Timestamps have microseconds and a time zone (TIMESTAMP) or none
-    (TIMESTAMP_NTZ); arrays, maps and structs are jsonb.
-    """
-
-    longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
-    worker_packages: ClassVar[tuple[str, ...]] = ("psycopg",)
-    schema: str = ""
-
-    def dialect(self) -> PostgresDialect:
-        return PostgresDialect(self.secured_url(), self.schema, self.silence_seconds)
-
-    def host(self) -> str:
-        return postgres_connection.host(self.url)
-
-    def identity(self) -> Identity | None:
-        return postgres_connection.of_table(self.url, self.schema, self.table)
-
-    def given_tls(self) -> tuple[dict[str, str], bool]:
-        return postgres_connection.tls(self.url)
-
-    def verify_full(self, ca: str) -> dict[str, str]:
-        return {"sslmode": "verify-full", "sslrootcert": ca}
-
-    def url_problems(self) -> Iterator[OptionError]:
-        if self.url.startswith(("postgresql://", "postgres://")):
-            faults = list(postgres_connection.url_problems(self.url))
-            yield from faults or self.tls_problems()
-        else:
-            yield OptionError(
-                what="the url of the database does not begin with postgresql://",
-                fix="write postgresql://user:password@host:port/database",
-            )
 
 
 @dataclass(frozen=True)
@@ -292,31 +251,3 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     return None if value is None else str(value)
-
-
-class CopyStager:
-    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
-
-    def __init__(self, dialect: PostgresDialect, name: str, columns: Sequence[ResultColumn]) -> None:
-        self.columns, self.forms, table = columns, dialect.forms, dialect.quote(name)
-        declared = ", ".join(f"{dialect.quote(column.name)} {dialect.declare(column, columns)}" for column in columns)
-        self.connection = cast("psycopg.Connection[Any]", dialect.connect())
-        self.connection.execute("BEGIN")
-        create = f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)"
-        self.connection.cursor().execute(create, ())
-        # Frozen rows need no second look at whether their transaction was committed.
-        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
-        self.copy = self.copying.__enter__()
-
-    def add(self, table: pa.Table) -> None:
-        self.copy.write(lines(table, self.columns, self.forms))
-
-    def finish(self) -> None:
-        self.copying.__exit__(None, None, None)
-        self.connection.execute("COMMIT")
-        self.connection.close()
-
-    def give_up(self) -> None:
-        # Closing the connection rolls the table back.
-        with suppress(psycopg.Error):
-            self.connection.close()

@@ -1,4 +1,4 @@
-"""Write the result into a table of a SQLite file, exactly once."""
+"""The ways of SQLite: its statements, types and errors."""
 
 from __future__ import annotations
 
@@ -8,36 +8,25 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import unquote, urlsplit
 
-from headrace.connectors.exactly_once import misfits
 from headrace.connectors.sql import dialect
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
-from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
+from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
+from headrace.connectors.sql.sqlite.staging import STAGED, ArrowStager, FileStager
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import ISO, Forms, ResultColumn, arrays, rows
+from headrace.connectors.sql.types import ISO, Forms, ResultColumn
 from headrace.contract import (
-    Identity,
     OptionError,
-    OutputMode,
-    ProjectPath,
-    SinkContext,
-    SinkLocation,
-    canonical_path,
 )
-from headrace.errors import Finding
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-STAGED = "staged"
+    pass
 
 
 class ReadConnection(sqlite3.Connection):
@@ -57,81 +46,16 @@ class ReadConnection(sqlite3.Connection):
                 last.execute("PRAGMA schema_version")
 
 
-class FileStager:
-    """Rows on their way into a SQLite file, as Python values.
-
-    The file needs neither a journal nor a flush: a file that was not finished is never read.
-    """
-
-    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
-        self.path, self.columns, self.forms = path, columns, forms
-        quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
-        # Beside a result that others may read, rows that may never be in it.
-        Path(path).touch(mode=0o600)
-        self.connection = sqlite3.connect(path, isolation_level=None)
-        for statement in (
-            # A file of another encoding cannot be attached.
-            f"PRAGMA encoding = '{encoding}'",
-            "PRAGMA journal_mode = OFF",
-            "PRAGMA synchronous = OFF",
-            f"CREATE TABLE {STAGED} ({quoted})",
-            "BEGIN",
-        ):
-            self.connection.execute(statement)
-        self.insert = f"INSERT INTO {STAGED} VALUES ({', '.join('?' * len(columns))})"
-
-    def add(self, table: pa.Table) -> None:
-        self.connection.executemany(self.insert, rows(table, self.columns, self.forms))
-
-    def finish(self) -> None:
-        self.connection.execute("COMMIT")
-        self.connection.close()
-
-    def give_up(self) -> None:
-        self.connection.close()
-        with suppress(FileNotFoundError):
-            os.unlink(self.path)
-
-
-class ArrowStager(FileStager):
-    """Rows on their way into a SQLite file, as Arrow columns."""
-
-    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
-        from adbc_driver_sqlite import dbapi
-
-        super().__init__(path, columns, forms, encoding)
-        super().finish()
-        self.arrow = dbapi.connect(path)
-        self.names = [column.name for column in columns]
-
-    def add(self, table: pa.Table) -> None:
-        import pyarrow as pa
-
-        plain = pa.table(arrays(table, self.columns, self.forms), names=self.names)
-        with self.arrow.cursor() as cursor:
-            cursor.adbc_ingest(STAGED, plain, mode="append")
-
-    def finish(self) -> None:
-        self.arrow.commit()
-        self.arrow.close()
-
-    def give_up(self) -> None:
-        self.arrow.close()
-        super().give_up()
-
-
 BUSY_SECONDS = 10.0
 # How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
 # batch, so that every page is written, and waited for, twice: 45 ms a batch in place of 12, where 20 MB change.
 LOG_PAGES = 16_000
 # SQLite attaches ten files to a connection; one is left for rows quarantined by each task.
 MOST_ATTACHED = 5
-
 # No value of an answer is longer, so that a function that makes large ones does not fill the memory.
 ANSWER_BYTES = 10_000_000
 _LENGTH = 0  # SQLITE_LIMIT_LENGTH, which Python 3.10 does not name.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
 _LOCKED = "database is locked"
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
 _FAULTS = (
@@ -154,56 +78,6 @@ def _lock_holder(path: str) -> str:
             if fields[3] == "WRITE" and fields[5].endswith(f":{writing}") and fields[4] != str(os.getpid()):
                 return f"process {fields[4]}"
     return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sqlite(DatabaseSink):
-    """A table in the SQLite file `path`; each batch is one transaction with its line in the ledger.
-
-    append inserts rows (a `key` makes a second row of one key a fault), update replaces the row with the same `key`,
-    complete replaces the whole table. Readers in other processes see whole batches only. Timestamps are ISO 8601 texts
-    in UTC with microseconds, dates ISO texts, nested values JSON; NaN is the text 'NaN', which SQLite, like Spark,
-    sorts after every number. A decimal of up to 15 digits is a number, a longer one exact text.
-
-    Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
-    """
-
-    path: ProjectPath
-
-    def dialect(self) -> SqliteDialect:
-        return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
-
-    @property
-    def location(self) -> SinkLocation:
-        # SQLite sees no case in names.
-        return replace(super().location, name=self.table.lower())
-
-    def identity(self) -> Identity:
-        return {"system": "sqlite", "path": canonical_path(self.path), "table": self.table.lower()}
-
-    def system(self) -> str:
-        return self.path
-
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        """A file that is not there yet is no fault before the first batch: the first start makes it."""
-        if Path(self.path).exists():
-            yield from super().check_connection(frame, context)
-        else:
-            yield from misfits(context, self.table, tuple)
-
-    def is_there(self) -> bool:
-        return Path(self.path).exists()
-
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from super().problems(mode)
-        if ":memory:" in self.path or not self.path:
-            what = "its path names no file, so that nothing of it would be kept"
-            yield OptionError(what=what, fix="name a file, as results.db")
-        elif os.path.isdir(self.path):
-            yield OptionError(what=f"its path {self.path} is a directory", fix="name a file, as results.db")
-        if self.table.lower().startswith("sqlite_"):
-            what = f"a result table may not be called '{self.table}'"
-            yield OptionError(what=what, fix="choose another name")
 
 
 def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
