@@ -88,7 +88,7 @@ soak: servers
 	HEADRACE_KILLS=40 $(PATIENT) tests/crash/test_kill.py
 	HEADRACE_PAIRS=40 $(PATIENT) tests/connectors/exactly_once
 	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(PATIENT) \
-		tests/verify/test_corruptions.py tests/verify/test_random_timelines.py
+		tests/verifier/test_corruptions.py tests/verifier/test_random_timelines.py
 
 lint: $(DONE)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The tables of the page that compares sinks, from the record of `python -m headrace.testing.sinks --json`."""
+"""The tables of the page that compares sinks, from the record of `python -m benchmarks.sink_faults --json`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headrace.testing.sinks.query import EXACTLY, NONE
-from headrace.testing.sinks.trial import FAULTS, WITHIN, FaultOutcome, finding
+from benchmarks.sink_faults.query import EXACTLY, NONE
+from benchmarks.sink_faults.trial import FAULTS, WITHIN, FaultOutcome, finding
 
 RECORD = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "sinks-compared.json"
 

@@ -31,8 +31,8 @@ TIERS = tuple(SECONDS)
 DURATIONS = json.loads((ROOT / "tests" / "durations.json").read_text())
 # Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (
-    *("tests/check/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
-    "tests/verify/test_comparison.py",
+    *("tests/checks/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
+    "tests/verifier/test_comparison.py",
 )
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
 # and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.

@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
+from headrace.history import History
+from headrace.history.lag import SourceLags
+from headrace.history.pages import SCANNED
 from headrace.model import Project
-from headrace.observe.history import History
-from headrace.observe.history.pages import SCANNED
-from headrace.observe.lag import SourceLags
 from headrace.queries.layout import history_file
 from headrace.ui import server
 from headrace.ui.answers import Answers

@@ -12,8 +12,8 @@ from headrace.cli.output import say_error, say_json
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.observe.board import OrderAnswer
-    from headrace.observe.control_client import RunningApplications
+    from headrace.control.board import OrderAnswer
+    from headrace.control.client import RunningApplications
 
 
 @click.command()

@@ -14,8 +14,8 @@ from headrace.cli.view.formatting import NOTHING, instant, lag_left, number, siz
 
 if TYPE_CHECKING:
     from headrace.queries.inspect_checkpoint import CheckpointFacts, Range
-    from headrace.verify.inspect_progress import BatchOffsets, SourceOffsets, Watermarks
-    from headrace.verify.inspect_state import StateLook
+    from headrace.verifier.inspect_progress import BatchOffsets, SourceOffsets, Watermarks
+    from headrace.verifier.inspect_state import StateLook
 
 _SHARES = 20
 

@@ -19,7 +19,7 @@ from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
 if TYPE_CHECKING:
     from headrace.cli.view.lines import RunView
     from headrace.model import Project, Trigger
-    from headrace.plan.verdict import Judgement
+    from headrace.planner.verdict import Judgement
 
 
 CHANGED = 2
@@ -122,7 +122,7 @@ def apply(file: Path, wanted: Trigger | None, options: ProjectOptions) -> int:
         project = options.project()
 
         from headrace.api import apply as apply_plan
-        from headrace.plan.saved import read
+        from headrace.planner.saved import read
 
         names = [name for name in read(file).queries if name in project.queries]
         with _view(project, names, wanted, options) as view:
@@ -155,7 +155,7 @@ def plan(
     names = chosen(project, queries)
 
     from headrace.api import plan as planned
-    from headrace.plan.verdict import refusals
+    from headrace.planner.verdict import refusals
 
     judgements = planned(project, names, connect=not no_connect, save=out)
     refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}

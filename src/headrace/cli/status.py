@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from headrace.change.shadow import RebuildStatus
     from headrace.cli.view.tables import Fitting
+    from headrace.history import QueryStatus
     from headrace.model import Project
-    from headrace.observe.history import QueryStatus
 
 REDRAWN_SECONDS = 0.25
 
@@ -38,7 +38,7 @@ def status(watch: float | None, follow: bool, storage_only: bool, options: Proje
     --storage-only shows which batches are planned and committed and who runs the query, by the checkpoint and the lock,
     while the history stays on the driver's machine.
     """
-    from headrace.observe.lag import SourceLags
+    from headrace.history.lag import SourceLags
 
     project = options.project(may_lack_variables=True)
     if storage_only:

@@ -19,9 +19,9 @@ from typing import IO, Any, Protocol, TypeAlias
 from headrace.contract import BatchRecord
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, reason
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import history_file
-from headrace.spark.jvm.gateway import kill_all
+from headrace.spark.jvm.gateway import descendants, kill_all, wait_until_gone
 
 SETTINGS = "demo.json"
 IDLE_SECONDS = 5.0
@@ -296,10 +296,13 @@ class Child:
     def stop(self, *, within: float) -> int:
         """Ask it to end, as SIGTERM does, and kill it when it has not done so `within` seconds; its exit code."""
         if self.exit_code is None:
+            children = descendants(self._process.pid)
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
             try:
                 self._process.wait(timeout=within)
+                # The JVM of a driver ends a moment after the driver, when it sees that its input was closed.
+                wait_until_gone(children, within=within)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._reader.join(timeout=1)
@@ -334,9 +337,11 @@ def run_visibly(arguments: Sequence[str]) -> int:
         return started[0].wait()
     except KeyboardInterrupt:
         for process in started:
+            children = descendants(process.pid)
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=20)
+                wait_until_gone(children, within=10)
         raise
     finally:
         for process in started:

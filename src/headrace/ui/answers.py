@@ -13,11 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from headrace.check.state_bounds import window_lengths
+from headrace.checks.state_bounds import window_lengths
 from headrace.errors import HeadraceError
+from headrace.history import History, pages
+from headrace.history.lag import SourceLags
 from headrace.model import Project, Query
-from headrace.observe.history import History, pages
-from headrace.observe.lag import SourceLags
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.graph import definition, graph, versions
 from headrace.ui.live import Live, Shared

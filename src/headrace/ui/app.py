@@ -14,8 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from headrace.errors import HeadraceError
+from headrace.history.pages import SearchError
 from headrace.model import Project
-from headrace.observe.history.pages import SearchError
 from headrace.ui.answers import MOST, Answers, UnknownQuery, WrongRequest
 from headrace.ui.guard import STATIC, Guard, login_page
 from headrace.ui.openapi import openapi

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, PlatformError
+from headrace.export import serving
+from headrace.export.serving import asked_at
 from headrace.model import Project
 from headrace.model.operations import LOOPBACK
-from headrace.observe import serving
-from headrace.observe.serving import asked_at
 
 if TYPE_CHECKING:
     import uvicorn

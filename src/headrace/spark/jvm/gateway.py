@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -289,12 +289,43 @@ def kill() -> None:
 
 
 def kill_all(pid: int) -> None:
-    """SIGKILL for a process of ours and all that come from it."""
+    """Send SIGKILL to a process of ours and to its descendants, and wait until the descendants are gone."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)  # It starts nothing more while we look.
-    for each in (*descendants(pid), pid):
+    children = descendants(pid)
+    for process in (*children, pid):
         with suppress(ProcessLookupError):
-            os.kill(each, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
+    wait_until_gone(children, within=10)
+
+
+def wait_until_gone(pids: Sequence[int], *, within: float) -> bool:
+    """Wait until none of these processes exists, zombies aside; False when `within` seconds did not suffice.
+
+    A process that had a large heap exists for some tenths of a second after SIGKILL.
+    """
+    deadline = time.monotonic() + within
+    while any(_exists(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (ProcessLookupError, FileNotFoundError):
+        return not (PROC / "self").exists() and _is_listed(pid)
+    except PermissionError:
+        return True
+
+
+def _is_listed(pid: int) -> bool:
+    """Whether a machine without /proc still lists the process as more than a zombie."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.strip().startswith("Z")
 
 
 def descendants(pid: int) -> list[int]:
