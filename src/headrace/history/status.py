@@ -90,36 +90,6 @@ class QueryStatus(PlainData):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Minute(PlainData):
-    """What the batches that began in one minute did together.
-
-    duration_ms, longest_ms: of all of them, and of the longest. late: as Spark counts. lag, state_rows, state_bytes,
-    watermark: of the last.
-    """
-
-    at: datetime
-    batches: int
-    rows: int
-    duration_ms: int
-    longest_ms: int
-    late: int
-    lag: int | None
-    state_rows: int | None
-    state_bytes: int | None
-    watermark: datetime | None
-
-    @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Minute:
-        facts = {name: row[name] for name in cls.__dataclass_fields__ if name not in ("at", "watermark")}
-        mark = row["watermark"]
-        return cls(
-            **facts,
-            at=instant(row["minute"] * 60),
-            watermark=None if mark is None else instant(mark),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Event(PlainData):
     """Something that happened to a query, or to the application where `query` is None; `detail` is plain data."""
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
-from headrace.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create, faults, newer, nothing_yet
-from headrace.history.status import Event, Minute, QueryStatus, is_alive, state_of, status_of, verdict_of
+from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer, nothing_yet
+from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of, verdict_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
 from headrace.units import instant
@@ -28,7 +27,6 @@ BATCHES_KEPT = 10_000
 RUNS_KEPT = 1_000
 VERDICTS_KEPT = 100
 EVENTS_KEPT = 10_000
-MINUTES_KEPT = 90 * 24 * 60
 _PRUNE_EVERY = 50
 _BUSY_SECONDS = 5.0
 
@@ -164,8 +162,6 @@ class History:
             before = (old[0], _quarantined(old[1])) if old else (0, 0)
             self._add_rows(db, tuple(about), record.rows - before[0], record.quarantined - before[1])
             db.execute("UPDATE runs SET seen = ? WHERE id = ?", (time.time(), run))
-            if old is None:
-                db.execute(ADD_TO_MINUTE, _minute(about[0], about[1], record))
             if record.batch % _PRUNE_EVERY == 0:
                 self._prune(db, about[0])
 
@@ -238,21 +234,10 @@ class History:
             ).fetchall()
         return dict(map(tuple, rows))
 
-    def minutes(self, query: str, *, since: datetime | None = None, generation: int | None = None) -> list[Minute]:
-        """What the batches of each minute did together, of a generation of a query (None: the newest), in order."""
-        first = 0 if since is None else int(since.timestamp() // 60)
-        with self._reading() as db:
-            rows = db.execute(
-                "SELECT * FROM minutes WHERE query = :query AND minute >= :first AND generation = "
-                "coalesce(:generation, (SELECT max(generation) FROM minutes WHERE query = :query)) ORDER BY minute",
-                {"query": query, "first": first, "generation": generation},
-            ).fetchall()
-        return [Minute.from_row(dict(row)) for row in rows]
-
     def rename(self, former: str, query: str) -> None:
         """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals", "quarantined", "verdicts", "events", "minutes", "states"):
+            for table in ("runs", "batches", "totals", "quarantined", "verdicts", "events", "states"):
                 db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
 
     def record_verdict(self, query: str, verdict_json: str) -> None:
@@ -288,7 +273,7 @@ class History:
     def forget(self, query: str, generation: int) -> None:
         """Let nothing be known of a generation that was given up; the next one may have its number."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals", "quarantined", "minutes"):
+            for table in ("runs", "batches", "totals", "quarantined"):
                 db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
             # It may be of that generation; what is left of runs tells how the query stands.
             db.execute("DELETE FROM states WHERE query = ?", (query,))
@@ -354,8 +339,6 @@ class History:
             "ORDER BY generation DESC, batch DESC LIMIT -1 OFFSET ?)",
             (query, BATCHES_KEPT),
         )
-        oldest = int(time.time() // 60) - MINUTES_KEPT
-        db.execute("DELETE FROM minutes WHERE query = ? AND minute < ?", (query, oldest))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -407,21 +390,6 @@ def _end_killed(db: sqlite3.Connection, row: sqlite3.Row) -> None:
         "INSERT INTO events (at, query, run, kind, detail) VALUES (?, ?, ?, 'killed', ?)",
         (time.time(), row["query"], run, json.dumps(detail)),
     )
-
-
-def _minute(query: str, generation: int, record: BatchRecord) -> dict[str, Any]:
-    return {
-        "query": query,
-        "generation": generation,
-        "minute": int(record.at.timestamp() // 60),
-        "rows": record.rows,
-        "ms": record.duration_ms,
-        "late": record.dropped_by_watermark,
-        "lag": record.backlog.count if record.backlog else None,
-        "state_rows": record.state_rows,
-        "state_bytes": record.state_bytes,
-        "watermark": record.watermark.timestamp() if record.watermark else None,
-    }
 
 
 def _connect(target: str) -> sqlite3.Connection:
