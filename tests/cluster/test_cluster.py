@@ -313,17 +313,17 @@ def test_a_driver_that_fails_is_started_again_until_it_ends_well(
     monkeypatch.setattr(submit, "_FIRST_PAUSE", 0.05)
     log = tmp_path / "log"
     command = [sys.executable, "-c", LIVES, str(log)]
-    assert submit._supervised([*command, "0"]) == 0
+    assert submit._supervise([*command, "0"]) == 0
     assert log.read_text() == "xxxx"
     told = capsys.readouterr().err
     assert "ended with exit code 1" in told
     assert "was killed by signal 9" in told
     # Asked to end, it ends what it started, and starts nothing again.
     threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM))).start()
-    assert submit._supervised([*command, "60"]) == -signal.SIGTERM
+    assert submit._supervise([*command, "60"]) == -signal.SIGTERM
     assert log.read_text() == "xxxxx"
     for final in (2, 3):
-        assert submit._supervised([sys.executable, "-c", f"raise SystemExit({final})"]) == final
+        assert submit._supervise([sys.executable, "-c", f"raise SystemExit({final})"]) == final
 
 
 def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_that_is_fenced_off_is_not(
@@ -332,7 +332,7 @@ def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_tha
     monkeypatch.setattr(submit, "_FIRST_PAUSE", 0.05)
     away = "import sys; from pathlib import Path; log = Path(sys.argv[1]); log.open('a').write('x'); "
     away += "raise SystemExit(75 if len(log.read_text()) < 3 else 3)"
-    assert submit._supervised([sys.executable, "-c", away, str(tmp_path / "log")]) == 3
+    assert submit._supervise([sys.executable, "-c", away, str(tmp_path / "log")]) == 3
     assert (tmp_path / "log").read_text() == "xxx"
 
 
