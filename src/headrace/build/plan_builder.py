@@ -99,12 +99,12 @@ class _Builder:
         """What the function of a broadcast returns."""
         value = self.applied(thing.transform, thing.name, self.called)
         if value is None:
-            raise TableRefused(_not_sent(thing, "its function returned nothing"))
+            raise TableRefused(_unusable_broadcast(thing, "its function returned nothing"))
         try:
             broadcasts.digest(value)
         except Exception as error:
             what = f"its value of type {type(value).__name__} cannot be sent to the workers: {error}"
-            raise TableRefused(_not_sent(thing, what.split("\n")[0])) from error
+            raise TableRefused(_unusable_broadcast(thing, what.split("\n")[0])) from error
         return value
 
     def source(self, source: NamedSource) -> DataFrame:
@@ -196,7 +196,7 @@ class _Builder:
         return transform.function(**arguments)
 
 
-def _not_sent(thing: Table, why: str) -> Finding:
+def _unusable_broadcast(thing: Table, why: str) -> Finding:
     return Finding(
         code="HR416",
         what=f"the broadcast '{thing.name}' is of no use: {why}",
@@ -239,9 +239,9 @@ def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query
 
 def register_written(project: Project, query: Query, spark: SparkSession) -> None:
     """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
-    for writer, _ in _unknown(project, query, spark):
+    for writer, _ in _unknown_tables(project, query, spark):
         with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
-            _registered(writer, _result(project, writer, spark))
+            _register(writer, _result(project, writer, spark))
 
 
 @contextmanager
@@ -253,13 +253,13 @@ def registered_tables(project: Project, query: Query, spark: SparkSession) -> It
     made = []
     with TemporaryDirectory(prefix="headrace-") as empty:
         try:
-            for writer, table in _unknown(project, query, spark):
+            for writer, table in _unknown_tables(project, query, spark):
                 with suppress(HeadraceError):  # As above.
                     with registered_tables(project, writer, spark):
                         frame = _result(project, writer, spark)
                     place = Path(empty) / table
                     place.mkdir()
-                    _registered(writer, frame, placeholder=str(place))
+                    _register(writer, frame, placeholder=str(place))
                     made.append(table)
             yield
         finally:
@@ -267,12 +267,12 @@ def registered_tables(project: Project, query: Query, spark: SparkSession) -> It
                 spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
-def _registered(writer: Query, frame: DataFrame, *, placeholder: str | None = None) -> None:
+def _register(writer: Query, frame: DataFrame, *, placeholder: str | None = None) -> None:
     if isinstance(writer.sink, CatalogSink):
         writer.sink.register_table(frame, placeholder=placeholder)
 
 
-def _unknown(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, str]]:
+def _unknown_tables(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, str]]:
     for writer in project.writers_for(query):
         table = writer.sink.catalog_table
         if table is not None and not spark.catalog.tableExists(table):

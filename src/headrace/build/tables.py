@@ -250,7 +250,7 @@ def digest(frame: DataFrame) -> str:
 
     columns = [_hashable(field) for field in frame.schema]
     # Spark's hash passes over a NULL, so that (NULL, 1) and (1, NULL) would be alike.
-    nulls = [F.col(_quoted(field.name)).isNull() for field in frame.schema]
+    nulls = [F.col(_quote(field.name)).isNull() for field in frame.schema]
     row = F.xxhash64(*columns, *nulls)
     total = frame.select(row.alias("row")).agg(
         F.count(F.lit(1)), F.sum(F.col("row").cast("decimal(38,0)")), F.bit_xor("row")
@@ -263,13 +263,13 @@ def _hashable(field: StructField) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import AtomicType, VariantType
 
-    column = F.col(_quoted(field.name))
+    column = F.col(_quote(field.name))
     if isinstance(field.dataType, AtomicType) and not isinstance(field.dataType, VariantType):
         return column
     return F.to_json(F.struct(column), WHOLE_JSON)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 

@@ -120,9 +120,9 @@ def ui(
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
     """The dashboard beside a run, for this machine alone; gives its link."""
-    from headrace.ui.server import PORT, ServedAddress, beside
+    from headrace.ui.server import PORT, ServedAddress, serve_in_background
 
-    return beside(project, ServedAddress(port=PORT if port is None else port, token=_token()))
+    return serve_in_background(project, ServedAddress(port=PORT if port is None else port, token=_token()))
 
 
 def _token() -> str:

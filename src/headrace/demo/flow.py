@@ -102,7 +102,7 @@ def demo(
     options = ["-C", str(directory), *(["--target", target] if target else []), *(["--json"] if as_json else [])]
     for command in (["run", *options, "--available-now"], ["verify", *options, QUERY]):
         audience.types(command)
-        if code := run_visibly(["headrace", *command]):
+        if code := run_command(["headrace", *command]):
             return code
     audience.result(*_first_rows(directory / RESULT))
     return 0
@@ -194,7 +194,7 @@ class _Show:
         return self.tally.batches > before or (started is not None and time.monotonic() - started > IDLE_SECONDS)
 
     def _child(self, arguments: Sequence[str], log: str) -> Child:
-        with uninterrupted():
+        with hold_interrupts():
             self.children.append(Child(arguments, log=self.storage / log))
         return self.children[-1]
 
@@ -310,7 +310,7 @@ class Child:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def hold_interrupts() -> Iterator[None]:
     """Let no SIGINT or SIGTERM come between a child's start and the record of it; KeyboardInterrupt comes after."""
     caught: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -324,7 +324,7 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def run_visibly(arguments: Sequence[str]) -> int:
+def run_command(arguments: Sequence[str]) -> int:
     """Run `python -m ...` on our own stdout and stderr and give its exit code.
 
     When we are interrupted it is asked to end, as by SIGTERM, and killed when 20 seconds are over.
@@ -332,7 +332,7 @@ def run_visibly(arguments: Sequence[str]) -> int:
     started: list[subprocess.Popen[bytes]] = []
     command = [sys.executable, "-m", *arguments]
     try:
-        with uninterrupted():
+        with hold_interrupts():
             started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
         return started[0].wait()
     except KeyboardInterrupt:

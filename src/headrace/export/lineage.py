@@ -245,7 +245,7 @@ def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
         name = f"{facts['database']}.{table}" if "database" in facts else str(table)
         return (Dataset(f"{system}://{facts['server']}", name),)
     if "path" in facts:
-        place = of_path(str(facts["path"]))
+        place = path_dataset(str(facts["path"]))
         return (place if table is None else Dataset(f"{system}://{place.name}", str(table)),)
     if table is None:
         return ()
@@ -255,7 +255,7 @@ def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
     return (Dataset(catalog if "://" in catalog else f"{system}://{catalog}".removesuffix("://"), str(table)),)
 
 
-def of_path(path: str) -> Dataset:
+def path_dataset(path: str) -> Dataset:
     """The dataset of a directory or a file, by its path in one spelling."""
     parts = urlsplit(path)
     if not parts.netloc and parts.scheme in ("", "file"):

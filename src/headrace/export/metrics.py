@@ -121,7 +121,9 @@ class MetricsObserver(Observer):
             (),
             stands,
         )
-        wrong = [(list(of), float(number)) for of, number in _mismatched(self._verdicts()).items() if of[0] in states]
+        wrong = [
+            (list(of), float(number)) for of, number in _mismatched_rows(self._verdicts()).items() if of[0] in states
+        ]
         help_text = "Rows in which the newest verify found the result to differ from the batch query, or another run."
         yield self._gauge("headrace_verify_mismatched_rows", help_text, ("shown_by",), wrong)
 
@@ -206,7 +208,7 @@ class _Collected:
         self.collect = families
 
 
-def _mismatched(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+def _mismatched_rows(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], int]:
     """How many rows differ by the newest verdict of each query that has one, from what it was shown by.
 
     A result that is equal to another run is right, also where the batch query gives other rows.

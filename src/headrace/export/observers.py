@@ -40,7 +40,7 @@ class Observers(Observer):
                 for finding in error.findings:
                     self.report(finding.weighed("warning"))
             except (Exception, SystemExit) as error:
-                self.report(_failed(name, error))
+                self.report(_failure(name, error))
             else:
                 if made is not None:
                     self._installed[name] = made
@@ -97,10 +97,10 @@ class Observers(Observer):
                 tell(one)
             except (Exception, SystemExit) as error:
                 del self._installed[name]
-                self.report(_failed(name, error))
+                self.report(_failure(name, error))
 
 
-def _failed(name: str, error: Exception | SystemExit) -> Finding:
+def _failure(name: str, error: Exception | SystemExit) -> Finding:
     return Finding(
         code="HR875",
         what=f"the observer {name} did not get an event, and gets no more: {type(error).__name__}: {error}",

@@ -48,8 +48,8 @@ class Otlp(Observer):
         resource = _require("sdk.resources").Resource.create(_resource(metrics.app))
         self._listen()
         try:
-            self._histogram: Any = self._send_metrics(resource) if _wanted("METRICS") else None
-            self._tracer: Any = self._send_traces(resource) if _wanted("TRACES") else None
+            self._histogram: Any = self._send_metrics(resource) if _is_wanted("METRICS") else None
+            self._tracer: Any = self._send_traces(resource) if _is_wanted("TRACES") else None
         except Exception as error:
             self.close()
             if isinstance(error, PlatformError):
@@ -194,7 +194,7 @@ def _resource(app: str) -> dict[str, Any]:
     return found
 
 
-def _wanted(signal: str) -> bool:
+def _is_wanted(signal: str) -> bool:
     """Whether the variables ask for metrics or traces; raises PlatformError where they ask for another protocol."""
     if os.environ.get(f"OTEL_{signal}_EXPORTER", "").strip() == "none":
         return False

@@ -78,7 +78,7 @@ def batch_page(
     return BatchPage(batches=tuple(map(_record, (text for _, text in shown))), before=following)
 
 
-def sampled(
+def sample_batches(
     history: History, query: str, generation: int, *, seconds: float | None = None, most: int = 2_000
 ) -> Sample:
     """The batches of the last `seconds` before the newest one (None: all), thinned out evenly to `most`."""

@@ -127,7 +127,7 @@ def faults(path: Path) -> Iterator[None]:
         ) from error
 
 
-def nothing_yet(path: Path) -> CheckpointError:
+def no_history(path: Path) -> CheckpointError:
     """There is no file to read."""
     return CheckpointError(
         code="HR534",
@@ -137,7 +137,7 @@ def nothing_yet(path: Path) -> CheckpointError:
     )
 
 
-def newer(path: Path, found: int) -> CheckpointError:
+def newer_history(path: Path, found: int) -> CheckpointError:
     """The file was written by a later Headrace."""
     return CheckpointError(
         code="HR531",

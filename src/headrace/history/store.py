@@ -17,7 +17,7 @@ from typing import Any
 from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
-from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer, nothing_yet
+from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer_history, no_history
 from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of, verdict_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
@@ -51,7 +51,7 @@ class History:
         with faults(path):
             if read_only:
                 if not path.exists():
-                    raise nothing_yet(path)
+                    raise no_history(path)
                 connection = _connect_to_read(path)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -61,11 +61,11 @@ class History:
             try:
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found > VERSION:
-                    raise newer(path, found)
+                    raise newer_history(path, found)
                 if not read_only:
                     create(connection)
                 elif found == 0:
-                    raise nothing_yet(path)
+                    raise no_history(path)
             except BaseException:
                 connection.close()
                 raise
@@ -141,10 +141,10 @@ class History:
         Where the file may only be read it stays as it is, and each look tells so again.
         """
         with self._reading() as db:
-            if not _killed(db):
+            if not _killed_states(db):
                 return
         with suppress(HeadraceError), History.open(self._path) as writing, writing._transaction() as db:
-            for row in _killed(db):
+            for row in _killed_states(db):
                 _end_killed(db, row)
 
     def record(self, run: int, record: BatchRecord) -> None:
@@ -159,7 +159,7 @@ class History:
                 "SELECT rows, record FROM batches WHERE query = ? AND generation = ? AND batch = ?", batch
             ).fetchone()
             db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch, run, record.rows, text))
-            before = (old[0], _quarantined(old[1])) if old else (0, 0)
+            before = (old[0], _quarantined_rows(old[1])) if old else (0, 0)
             self._add_rows(db, tuple(about), record.rows - before[0], record.quarantined - before[1])
             db.execute("UPDATE runs SET seen = ? WHERE id = ?", (time.time(), run))
             if record.batch % _PRUNE_EVERY == 0:
@@ -291,7 +291,9 @@ class History:
             if found:
                 keep(found)
                 db.execute(f"DELETE {among}", (*whose, after))
-                self._add_rows(db, whose, -sum(row[2] for row in found), -sum(_quarantined(row[3]) for row in found))
+                self._add_rows(
+                    db, whose, -sum(row[2] for row in found), -sum(_quarantined_rows(row[3]) for row in found)
+                )
 
     def bring_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
         """Take `take_batches` back; what is known meanwhile stays."""
@@ -302,7 +304,7 @@ class History:
                     "INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*whose, batch, run, rows, record)
                 )
                 if done.rowcount:
-                    self._add_rows(db, whose, rows, _quarantined(record))
+                    self._add_rows(db, whose, rows, _quarantined_rows(record))
 
     @staticmethod
     def _add_rows(db: sqlite3.Connection, whose: tuple[str, int], rows: int, quarantined: int) -> None:
@@ -364,12 +366,12 @@ class History:
                     self._connection.execute("ROLLBACK")
 
 
-def _quarantined(record: str) -> int:
+def _quarantined_rows(record: str) -> int:
     """How many rows of a batch were quarantined, by its record."""
     return sum(source.get("quarantined", 0) for source in json.loads(record)["sources"])
 
 
-def _killed(db: sqlite3.Connection) -> list[sqlite3.Row]:
+def _killed_states(db: sqlite3.Connection) -> list[sqlite3.Row]:
     """The kept states of queries whose process on this machine is gone and has not said how they ended."""
     rows = db.execute("SELECT * FROM states WHERE host = ?", (socket.gethostname(),)).fetchall()
     return [row for row in rows if json.loads(row["state"])["state"] not in ENDED and not is_alive(row)]

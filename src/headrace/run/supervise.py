@@ -23,7 +23,7 @@ from headrace.export.metrics import MetricsObserver, require
 from headrace.export.observers import EventLines, Observers
 from headrace.export.otlp import Otlp
 from headrace.export.service import Notifier
-from headrace.export.serving import asked_at
+from headrace.export.serving import url_address
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query, Trigger
@@ -202,11 +202,11 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
         return
     for module in ("starlette", "uvicorn"):
         require(module)
-    from headrace.export.metrics_server import metrics_served
+    from headrace.export.metrics_server import serve_metrics
 
-    port = stack.enter_context(metrics_served(settings, board, metrics))
+    port = stack.enter_context(serve_metrics(settings, board, metrics))
     if not settings.port:
-        what = f"metrics are served at http://{asked_at(settings.address, port)}/metrics"
+        what = f"metrics are served at http://{url_address(settings.address, port)}/metrics"
         observers.note(Finding(code="HR886", what=what))
 
 

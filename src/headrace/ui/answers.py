@@ -95,7 +95,9 @@ class Answers:
             with self._history() as history:
                 if history is None:
                     return series([], points)
-                found = pages.sampled(history, query.name, self._generation(request, history, query), seconds=seconds)
+                found = pages.sample_batches(
+                    history, query.name, self._generation(request, history, query), seconds=seconds
+                )
             return series(found.batches, points, found.step)
 
         return self._for_all(request, columns)
