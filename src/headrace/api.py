@@ -356,7 +356,7 @@ def _record_and_publish(project: Project, verdict: results.Verdict) -> results.V
         told.add(Hooks(hooks, project.name, told.report))
     told.verdict(verdict.query, verdict.as_dict())
     told.close()
-    return replace(verdict, findings=(*verdict.findings, *told.untold()))
+    return replace(verdict, findings=(*verdict.findings, *told.undelivered()))
 
 
 @judge_arguments

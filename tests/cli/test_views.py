@@ -436,10 +436,10 @@ def test_the_demo_tells_the_same_with_and_without_a_terminal(
     show: type[PlainShow], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with show() as audience:
-        audience.says("driver killed with SIGKILL at batch 23; starting it again")
-        audience.types(["verify", "action_counts"])
+        audience.say("driver killed with SIGKILL at batch 23; starting it again")
+        audience.show_command(["verify", "action_counts"])
         audience.result(["action", "count"], [("open", 17)])
-    audience.ends(0, ["cd demo"])
+    audience.end(0, ["cd demo"])
     told = capsys.readouterr().out
     for words in ("driver killed with SIGKILL at batch 23", "$ headrace verify action_counts", "17", "next, type:"):
         assert words in told

@@ -122,7 +122,7 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
 
     def stop(now: bool) -> None:
         asked.append(now)
-        server.tell("ended", {"query": "totals"})
+        server.publish("ended", {"query": "totals"})
         board.close()
 
     follower = threading.Thread(target=follow)
@@ -178,12 +178,12 @@ def test_connections_that_ask_nothing_keep_nobody_out(
             elif silent != "idle" and at % 10 == 0:
                 each.sendall(b'{"do": "follow"}\n')
         assert [found.pid for found in applications(tmp_path)[0]] == [os.getpid()]
-        while silent.startswith("follows") and not server.followed:
+        while silent.startswith("follows") and not server.is_followed:
             time.sleep(0.01)
         until = time.monotonic() + 30
-        while server.followed or any(thread.name == "control of one" for thread in threading.enumerate()):
+        while server.is_followed or any(thread.name == "control of one" for thread in threading.enumerate()):
             # More than the kernel holds for somebody who does not read.
-            server.tell("batch", {"text": "x" * 100_000})
+            server.publish("batch", {"text": "x" * 100_000})
             assert time.monotonic() < until, "they are let go"
             time.sleep(0.01)
 
@@ -337,10 +337,10 @@ def test_status_follows_the_application_to_its_end(
 
         def happen() -> None:
             until = time.monotonic() + 20
-            while not server.followed and time.monotonic() < until:
+            while not server.is_followed and time.monotonic() < until:
                 time.sleep(0.01)
-            server.tell("batch", {"query": "totals", "batch": 7})
-            server.tell("note", noted)
+            server.publish("batch", {"query": "totals", "batch": 7})
+            server.publish("note", noted)
             server.close()
 
         threading.Thread(target=happen).start()

@@ -168,7 +168,7 @@ def test_rows_that_only_the_batch_query_gives_are_no_mismatch(
 ) -> None:
     verdict = {"verdict": state, "shown_by": shown_by, "missing": 2, "unexpected": 1, "different": 0}
     metrics = MetricsObserver("p", board, lambda: {"totals": verdict}, lambda *_: {})
-    samples = [each for family in metrics.collected().collect() for each in family.samples]
+    samples = [each for family in metrics.take_snapshot().collect() for each in family.samples]
     found = [each for each in samples if each.name == "headrace_verify_mismatched_rows"]
     assert [(each.labels["shown_by"], each.value) for each in found] == [(shown_by, rows)]
 
@@ -177,7 +177,7 @@ def test_lags_are_asked_after_the_batches_whose_rows_are_counted(board: Board) -
     asked: list[object] = []
     metrics = MetricsObserver("p", board, dict, lambda names, counted: asked.append((names, counted)) or {})
     metrics.progressed(replace(BATCH, batch=7))
-    metrics.collected()
+    metrics.take_snapshot()
     assert asked == [(["totals", "others"], {"totals": 7})]
 
 

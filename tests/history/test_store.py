@@ -321,7 +321,7 @@ def test_what_another_history_knows_of_a_generation_is_taken_over_once(history: 
             history.take_over(beside, "counts", 2)
         (status,) = history.statuses()
         assert (status.generation, status.state, status.rows_total) == (2, "finished", total)
-    assert history.unreported("counts", 2, 2) == []
+    assert history.unreported_batches("counts", 2, 2) == []
     history.state(QueryState(query="counts", state="starting", restarts=4))
     history.forget("counts", 2)
     (status,) = history.statuses()

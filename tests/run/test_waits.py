@@ -104,7 +104,7 @@ class Shown:
             return standings(self.project, history, SourceLags(self.project))["totals"]
 
     def metric(self, name: str, **labels: str) -> float | None:
-        registry = self._metrics.collected()
+        registry = self._metrics.take_snapshot()
         value = registry.get_sample_value(f"headrace_query_{name}", {"app": "p", "query": "totals", **labels})
         return value
 

@@ -73,7 +73,7 @@ class _Builder:
         self.known = {**project.inputs(), **project.counters}
         self.done: dict[str, Any] = dict(given)
 
-    def input(self, name: str, where: Where) -> Any:
+    def resolve(self, name: str, where: Where) -> Any:
         if name not in self.done:
             thing = self.known.get(name)
             if thing is None:
@@ -83,10 +83,10 @@ class _Builder:
                     fix=nearest(name, self.known),
                     where=where,
                 )
-            self.done[name] = self.made(thing)
+            self.done[name] = self.make(thing)
         return self.done[name]
 
-    def made(self, thing: NamedSource | Table | View | Counter) -> Any:
+    def make(self, thing: NamedSource | Table | View | Counter) -> Any:
         if isinstance(thing, Counter):
             return UncountedCounter(thing.name, thing.zero, thing.param)
         if isinstance(thing, NamedSource):
@@ -97,7 +97,7 @@ class _Builder:
 
     def value(self, thing: Table) -> Any:
         """What the function of a broadcast returns."""
-        value = self.applied(thing.transform, thing.name, self.called)
+        value = self.apply_by(thing.transform, thing.name, self.call)
         if value is None:
             raise TableRefused(_unusable_broadcast(thing, "its function returned nothing"))
         try:
@@ -130,10 +130,10 @@ class _Builder:
         return frame
 
     def apply(self, transform: Transform, name: str) -> DataFrame:
-        return self.applied(transform, name, self.function)  # type: ignore[no-any-return]
+        return self.apply_by(transform, name, self.function)  # type: ignore[no-any-return]
 
-    def applied(self, transform: Transform, name: str, call: Callable[[PythonTransform, dict[str, Any]], Any]) -> Any:
-        inputs = {each: self.input(each, transform.where) for each in transform.inputs}
+    def apply_by(self, transform: Transform, name: str, call: Callable[[PythonTransform, dict[str, Any]], Any]) -> Any:
+        inputs = {each: self.resolve(each, transform.where) for each in transform.inputs}
         try:
             if isinstance(transform, SqlTransform):
                 return self.sql(transform, inputs)
@@ -170,7 +170,7 @@ class _Builder:
     def function(self, transform: PythonTransform, inputs: dict[str, Any]) -> DataFrame:
         from pyspark.sql import DataFrame
 
-        result = self.called(transform, inputs)
+        result = self.call(transform, inputs)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
                 code="HR211",
@@ -180,7 +180,7 @@ class _Builder:
             )
         return result
 
-    def called(self, transform: PythonTransform, inputs: dict[str, Any]) -> Any:
+    def call(self, transform: PythonTransform, inputs: dict[str, Any]) -> Any:
         arguments: dict[str, object] = dict(inputs)
         if transform.wants_spark:
             arguments["spark"] = self.spark

@@ -50,7 +50,7 @@ class RunningApplication:
 
     def order(self, verb: Verb, query: str) -> OrderAnswer:
         """Have an order carried out, however long that takes."""
-        lines = self._asked({"do": verb, "query": query, "by": who()})
+        lines = self._ask({"do": verb, "query": query, "by": who()})
         plain = next(lines, None)
         return OrderAnswer(finding=_gone(self.pid)) if plain is None else OrderAnswer.from_dict(plain)
 
@@ -59,7 +59,7 @@ class RunningApplication:
 
         notify: gets a sentence as soon as it is known that it is stopping already.
         """
-        for answer in self._asked({"do": "stop", "now": now, "by": who()}):
+        for answer in self._ask({"do": "stop", "now": now, "by": who()}):
             if answer["said"] == ALREADY_STOPPING and notify is not None and not now:
                 notify(f"{f'process {self.pid}' if self.owns else 'the application'} is already stopping")
         until = time.monotonic() + EXIT_SECONDS
@@ -72,9 +72,9 @@ class RunningApplication:
 
     def follow(self) -> Iterator[dict[str, Any]]:
         """Every event from now on, until the application ends."""
-        yield from self._asked({"do": "follow"})
+        yield from self._ask({"do": "follow"})
 
-    def _asked(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _ask(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         try:
             connection = _connect(self.path)
         except OSError:

@@ -65,7 +65,7 @@ class ControlServer:
         self._socket, self._path = listen(storage, os.getpid())
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
-    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+    def publish(self, event: str, facts: Mapping[str, Any]) -> None:
         """Let those that follow know what happened; one that does not keep up is let go."""
         with self._guard:
             if not self._followers:
@@ -78,7 +78,7 @@ class ControlServer:
                     self._followers.remove(follower)
 
     @property
-    def followed(self) -> bool:
+    def is_followed(self) -> bool:
         return bool(self._followers)
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ class Lineage(Observer):
         try:
             self._queue.put_nowait(self._event(state, start, error))
         except queue.Full:
-            self._failed(f"{HELD:,} events wait already")
+            self._report_failure(f"{HELD:,} events wait already")
 
     def close(self) -> None:
         """Send what waits, for some seconds at most."""
@@ -139,11 +139,11 @@ class Lineage(Observer):
                 self._client.emit(event)
                 self._away = False
             except Exception as error:
-                self._failed(redacted(str(error))[:300] or type(error).__name__)
+                self._report_failure(redacted(str(error))[:300] or type(error).__name__)
         with suppress(Exception):
             self._client.close(CLOSE_SECONDS)
 
-    def _failed(self, why: str) -> None:
+    def _report_failure(self, why: str) -> None:
         if not self._away:
             self._away = True
             fix = "start the server that OPENLINEAGE_URL or openlineage.yml names; the queries keep running without it"

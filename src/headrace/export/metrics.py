@@ -78,7 +78,7 @@ class MetricsObserver(Observer):
         for operator in record.operators:
             self._late.labels(self.app, record.query, operator.name).inc(operator.late)
 
-    def collected(self) -> CollectorRegistry:
+    def take_snapshot(self) -> CollectorRegistry:
         """A registry of all figures as they are at this moment, which asks nobody any more."""
         families = list(self.registry.collect())
         registry: CollectorRegistry = _client().CollectorRegistry(auto_describe=False)

@@ -67,7 +67,7 @@ class _Scraped:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from prometheus_client import make_asgi_app
 
-        registry = await run_in_threadpool(self._metrics.collected)
+        registry = await run_in_threadpool(self._metrics.take_snapshot)
         await make_asgi_app(registry)(scope, receive, send)
 
 

@@ -45,7 +45,7 @@ class SourceLags:
         until its batch is counted. Those of other queries are as the history knows them.
         """
         until = time.monotonic() + ANSWER_SECONDS
-        counted = {**self._recorded(), **(counted or {})}
+        counted = {**self._recorded_batches(), **(counted or {})}
         with self._guard:
             questions = {
                 name: self._question(name, counted.get(name)) for name in queries if name in self._project.queries
@@ -54,9 +54,9 @@ class SourceLags:
             if not question.late:
                 question.answered.wait(max(0.0, until - time.monotonic()))
                 question.late = not question.answered.is_set()
-        return {name: dict(question.known()) for name, question in questions.items()}
+        return {name: dict(question.latest()) for name, question in questions.items()}
 
-    def _recorded(self) -> dict[str, int]:
+    def _recorded_batches(self) -> dict[str, int]:
         with suppress(HeadraceError, OSError), History.open(self._file, read_only=True) as history:
             return history.newest_batches()
         return {}
@@ -125,7 +125,7 @@ class _Question:
         self.fresh_until = ended + max(FRESH_SECONDS, FRESH_SHARE * (ended - since))
         self.answered.set()
 
-    def known(self) -> Iterator[tuple[str, Lag | None]]:
+    def latest(self) -> Iterator[tuple[str, Lag | None]]:
         """Each source with its answer, which has its time where it is not of the newest question."""
         for source in self.project.sources_of(self.query) if self.query.sink.facts.durable else ():
             at, lag = self.answers.get(source.name, (0.0, None))

@@ -89,7 +89,7 @@ class History:
 
     def newest_run(self, query: str) -> int:
         """The number of the run of `query` that began last, in whatever process; 0 if there is none."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             return int(db.execute("SELECT coalesce(max(id), 0) FROM runs WHERE query = ?", (query,)).fetchone()[0])
 
     def state(self, state: QueryState, run: int | None = None) -> None:
@@ -140,7 +140,7 @@ class History:
 
         Where the file may only be read it stays as it is, and each look tells so again.
         """
-        with self._reading() as db:
+        with self._snapshot() as db:
             if not _killed_states(db):
                 return
         with suppress(HeadraceError), History.open(self._path) as writing, writing._transaction() as db:
@@ -165,12 +165,12 @@ class History:
             if record.batch % _PRUNE_EVERY == 0:
                 self._prune(db, about[0])
 
-    def unreported(self, query: str, generation: int, through: int) -> list[int]:
+    def unreported_batches(self, query: str, generation: int, through: int) -> list[int]:
         """The batches up to `through`, all committed, of which an earlier run should have told and did not.
 
         Those before the first one that is kept do not count; nor do any where the history knows of no earlier run.
         """
-        with self._reading() as db:
+        with self._snapshot() as db:
             of_query = (query, generation)
             runs = db.execute("SELECT count(*) FROM runs WHERE query = ? AND generation = ?", of_query).fetchone()[0]
             found = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
@@ -179,7 +179,7 @@ class History:
 
     def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
         """The newest batches of a generation of a query (None: the newest first), in order."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT record FROM batches WHERE query = ? AND generation = coalesce(?, generation) "
                 "ORDER BY generation DESC, batch DESC LIMIT ?",
@@ -200,7 +200,7 @@ class History:
 
     def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
         """The newest events (of `query`) whose number is greater than `after`, in order."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
                 (after, query, count),
@@ -219,7 +219,7 @@ class History:
 
     def verdicts(self) -> dict[str, dict[str, Any]]:
         """The newest verdict of each query that has one."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
             ).fetchall()
@@ -227,7 +227,7 @@ class History:
 
     def newest_batches(self) -> dict[str, int]:
         """The newest batch of each query in the generation of its newest run, of those that have one."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
                 "WHERE id IN (SELECT max(id) FROM runs GROUP BY query) GROUP BY runs.query"
@@ -295,7 +295,7 @@ class History:
                     db, whose, -sum(row[2] for row in found), -sum(_quarantined_rows(row[3]) for row in found)
                 )
 
-    def bring_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
+    def restore_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
         """Take `take_batches` back; what is known meanwhile stays."""
         whose = (query, generation)
         with self._transaction() as db:
@@ -317,7 +317,7 @@ class History:
 
     def statuses(self) -> list[QueryStatus]:
         """How each query stands, by name."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute("SELECT * FROM runs WHERE id IN (SELECT max(id) FROM runs GROUP BY query)").fetchall()
             runs = {row["query"]: row for row in rows}
             states = db.execute("SELECT * FROM states").fetchall()
@@ -355,7 +355,7 @@ class History:
                 raise
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
         """One snapshot for everything that is read in the block."""
         with self._lock, faults(self._path):
             self._connection.execute("BEGIN")

@@ -174,10 +174,10 @@ def controlled(
             reporter.note(_no_socket(error))
         else:
             stack.callback(server.close)
-            observers.add(EventLines(server.tell))
+            observers.add(EventLines(server.publish))
         yield observers
 
-    for finding in observers.untold():
+    for finding in observers.undelivered():
         reporter.note(finding)
 
 
@@ -220,7 +220,7 @@ def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
         observers.note(Finding(code="HR544", what=what, fix=fix))
         return
     observers.add(log)
-    stack.enter_context(log.taking_user_output())
+    stack.enter_context(log.capture_user_output())
     spark_lines = SparkLines(log)
     observers.add(spark_lines)
     taps.append(spark_lines.take)

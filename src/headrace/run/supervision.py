@@ -446,7 +446,7 @@ def _brought_up(request: Request, tables: Tables | None) -> Begun:
                 for note in brought_along(project, query, spark) if tables is None else ():
                     request.tell(note)
         tables = tables or Tables(project, query, layout_of(project, query), spark)
-        planned = tables.planned()
+        planned = tables.planned_versions()
         finishing = planned is not None and planned != request.versions
         if finishing:
             request = replace(request, query=replace(query, trigger=Once()), versions=planned)
