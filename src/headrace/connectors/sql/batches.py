@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import REFUSED_FIX, Connection, Dialect, PartLost, StageError, run
+from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, run
+from headrace.connectors.sql.faults import REFUSED_FIX
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing

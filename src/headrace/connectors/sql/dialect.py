@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.connectors.exactly_once import RowsLost
+from headrace.connectors.sql.faults import BATCH_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.types import Forms, ResultColumn, rows
 from headrace.contract import OptionError
@@ -70,13 +71,8 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
         raise StageError(OptionError(code="HR406", what=what, fix=fix), is_transient=False)
 
 
-# What to do about a row that a database refuses.
-REFUSED_FIX = (
-    "let the query give no such row, or change the table so that it takes it; or set on_bad_row to quarantine, and "
-    "such rows are quarantined"
-)
-# What to do where no start can succeed before a person has acted.
-BATCH_FIX = "remove the cause that the database names, then start again"
+# How the names of staging tables begin.
+STAGED_PREFIX = "_headrace_s_"
 
 
 class Stager(Protocol):
@@ -135,6 +131,7 @@ class Dialect(ABC):
     errors: ClassVar[tuple[type[Exception], ...]]
     duplicates: ClassVar[tuple[type[Exception], ...]]
     check_now: ClassVar[str] = ""
+    faults: ClassVar[Faults]
 
     @property
     def key_text(self) -> str:
@@ -330,37 +327,55 @@ class Dialect(ABC):
 
     # ----------------------------------------------------------------------------------------------------- faults
 
+    @property
     @abstractmethod
+    def place(self) -> str:
+        """Where the database is, for people."""
+
+    @abstractmethod
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        """Whether the error has one of these codes of `faults`."""
+
+    def text(self, error: BaseException) -> str:
+        """What the database itself says, never with a password in it."""
+        return str(error)
+
+    def lock_holder(self, error: Exception) -> str:
+        """Who holds the lock that was waited for, in words; empty if it cannot be seen."""
+        return ""
+
     def explain(self, error: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
+        text = self.text(error)
+        for codes, code, what, fix in self.faults.sentences:
+            if self.has_code(error, codes):
+                holder = self.lock_holder(error) if self.waits_for_lock(error) else ""
+                what = f"{self.place} {what.format(text=text)}{f': {holder}' if holder else ''}"
+                return OptionError(code=code, what=what, fix=fix)
+        return OptionError(code="HR425", what=f"{self.place} refuses it: {text}", fix=BATCH_FIX)
 
-    @abstractmethod
-    def is_out_of_time(self, error: Exception) -> bool:
-        """Whether `answer` was ended after its seconds."""
-
-    @abstractmethod
-    def waits_for_lock(self, error: BaseException) -> bool:
-        """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
-
-    @abstractmethod
-    def is_transient(self, error: Exception) -> bool:
-        """Whether the fault may be gone after a while, so that the batch may be tried again."""
-
-    @abstractmethod
     def refusal(self, error: Exception) -> str:
         """Why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
+        return self.text(error) if self.has_code(error, self.faults.refusals) else ""
 
-    @abstractmethod
+    def is_out_of_time(self, error: Exception) -> bool:
+        return self.has_code(error, self.faults.out_of_time)
+
+    def waits_for_lock(self, error: BaseException) -> bool:
+        return self.has_code(error, self.faults.lock_wait)
+
+    def is_transient(self, error: Exception) -> bool:
+        return self.has_code(error, self.faults.passing)
+
     def lacks_parent(self, error: Exception) -> bool:
-        """Whether a row refers to a row that is missing, which another query may write."""
+        return self.has_code(error, self.faults.no_parent)
 
-    @abstractmethod
     def is_contended(self, error: Exception) -> bool:
-        """Whether another transaction was in the way: a lock, a deadlock, or a table that was made at the same time."""
+        return self.has_code(error, self.faults.contended)
 
-    @abstractmethod
     def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""
+        return self.has_code(error, self.faults.part_lost) and STAGED_PREFIX in str(error)
 
 
 # Rows that are fetched at once when a table is read back.

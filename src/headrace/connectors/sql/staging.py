@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, StageError, Stager
+from headrace.connectors.sql.dialect import STAGED_PREFIX, Connection, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
-from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, flat
 from headrace.contract import OptionError, SinkContext
 from headrace.spark.plans.analysed import analysed_plan
@@ -393,7 +392,7 @@ def staging_prefix(context: SinkContext, epoch: int) -> str:
 
 def _staging(context: SinkContext) -> str:
     whose = f"{context.application}\n{context.query}\n{context.generation}"
-    return f"{OWN_PREFIX}s_{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
+    return f"{STAGED_PREFIX}{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
 
 
 def estimated_bytes(frame: DataFrame) -> int:

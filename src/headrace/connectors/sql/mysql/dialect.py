@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import urlsplit
 
 import pymysql
 from pymysql.constants import CLIENT
@@ -26,14 +27,18 @@ from headrace.connectors.sql.dialect import (
     rows_of,
     run,
 )
+from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.mysql import connection as mysql_connection
 from headrace.connectors.sql.mysql.columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql.connection import MySqlAddress, lock_holder
+from headrace.connectors.sql.mysql.faults import FAULTS, number_of
 from headrace.connectors.sql.mysql.staging import LoadStager
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn
 from headrace.contract import OptionError
+from headrace.errors import in_one_line
+from headrace.redaction import without
 
 if TYPE_CHECKING:
     pass
@@ -80,6 +85,7 @@ class MySqlDialect(Dialect):
     give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
     errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
+    faults: ClassVar[Faults] = FAULTS
     url: str = field(repr=False)
     silence_seconds: float = SILENCE_SECONDS
 
@@ -106,7 +112,7 @@ class MySqlDialect(Dialect):
         return self._open(cursorclass=SSCursor, read_timeout=max(STREAM_SECONDS, self.silence_seconds))
 
     def _open(self, **more: Any) -> Connection:
-        address = mysql_connection.MySqlAddress.parse(self.url)
+        address = MySqlAddress.parse(self.url)
         return cast(Connection, address.connect(silence_seconds=self.silence_seconds, **more))
 
     def quote(self, name: str) -> str:
@@ -212,7 +218,7 @@ class MySqlDialect(Dialect):
         try:
             [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
         except pymysql.MySQLError as error:
-            if mysql_connection.number_of(error) in mysql_connection.PART_LOST:
+            if self.has_code(error, FAULTS.part_lost):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
         if found != part.rows:
@@ -267,39 +273,25 @@ class MySqlDialect(Dialect):
         while (row := cursor.fetchone()) is not None:
             yield row
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.OUT_OF_TIME
+    @property
+    def place(self) -> str:
+        parts = urlsplit(self.url)
+        return f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
 
-    def explain(self, error: Exception) -> OptionError:
-        problem = mysql_connection.explained(error, self.url)
-        if not self.waits_for_lock(error):
-            return problem
-        holder = mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
-        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        return number_of(error) in codes
 
-    def is_transient(self, error: Exception) -> bool:
-        return mysql_connection.is_transient(error)
+    def text(self, error: BaseException) -> str:
+        return without(in_one_line(error.args[1] if len(error.args) > 1 else error), self.url)
 
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
-
-    def refusal(self, error: Exception) -> str:
-        return mysql_connection.refusal(error, self.url)
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.NO_PARENT
-
-    def is_contended(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.CONTENDED
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.PART_LOST and f"{OWN_PREFIX}s_" in str(error)
+    def lock_holder(self, error: Exception) -> str:
+        return lock_holder(MySqlAddress.parse(self.url))
 
 
 @cache
 def is_mariadb(url: str) -> bool:
     """Whether the server is MariaDB; it is asked once."""
-    with closing(mysql_connection.MySqlAddress.parse(url).connect()) as connection:
+    with closing(MySqlAddress.parse(url).connect()) as connection:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 

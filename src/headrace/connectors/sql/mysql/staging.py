@@ -13,7 +13,7 @@ from headrace.connectors.sql.dialect import (
     Dialect,
     identifiers,
 )
-from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.connection import MySqlAddress, WatchedMySqlConnection
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
@@ -27,7 +27,7 @@ _NO_KEY = (1173, 3750)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
-class OneFileConnection(mysql_connection.WatchedMySqlConnection):
+class OneFileConnection(WatchedMySqlConnection):
     """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
 
     file = ""
@@ -53,7 +53,7 @@ class LoadStager:
         declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
         self.local = True
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
-        self.connection: Any = mysql_connection.MySqlAddress.parse(url).connect(OneFileConnection, local_infile=True)
+        self.connection: Any = MySqlAddress.parse(url).connect(OneFileConnection, local_infile=True)
         self.connection.file = self.file.name
         keyed = f"{declared}, {OWN_PREFIX}number {dialect.counter}"
         for choice, parts in ((engine, declared), (engine, keyed), ("InnoDB", keyed)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -22,14 +23,18 @@ from headrace.connectors.sql.dialect import (
     rows_of,
     run,
 )
+from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.connectors.sql.postgres.columns import Readers, existing_table, incompatible, limit_of, misfits
+from headrace.connectors.sql.postgres.connection import bounded_answer, connect, lock_holder, place, read_only_cause
+from headrace.connectors.sql.postgres.faults import FAULTS, NO_CONNECTION_LEFT, READ_ONLY, locked_table, sqlstate
+from headrace.connectors.sql.postgres.session import SessionRefused
 from headrace.connectors.sql.postgres.staging import CopyStager
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn, texts
 from headrace.contract import OptionError
+from headrace.errors import in_one_line
+from headrace.redaction import without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +47,9 @@ SELECT rolname, rolsuper FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEM
 ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_signal_backend'))
 ORDER BY rolsuper DESC, rolname LIMIT 1
 """
+# The words of a server whose limit for one role or database is reached.
+_LIMITED = re.compile(r'too many connections for (role|database) "(.+?)"')
+
 _DECLARED: dict[Kind, str] = {
     "boolean": "boolean",
     "float": "real",
@@ -77,6 +85,7 @@ class PostgresDialect(Dialect):
         psycopg.errors.CardinalityViolation,
     )
     check_now: ClassVar[str] = "SET CONSTRAINTS ALL IMMEDIATE"
+    faults: ClassVar[Faults] = FAULTS
     url: str = field(repr=False)
     schema: str = ""
     silence_seconds: float = SILENCE_SECONDS
@@ -95,9 +104,7 @@ class PostgresDialect(Dialect):
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ON COMMIT DROP AS {source}"
 
     def _open(self, *, reads: bool) -> Connection:
-        connection = postgres_connection.connect(
-            self.url, self.schema, reads=reads, silence_seconds=self.silence_seconds
-        )
+        connection = connect(self.url, self.schema, reads=reads, silence_seconds=self.silence_seconds)
         return cast(Connection, connection)
 
     def together(self, connection: Connection) -> AbstractContextManager[None]:
@@ -211,39 +218,32 @@ class PostgresDialect(Dialect):
         return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
-        return postgres_connection.bounded_answer(
-            cast("psycopg.Connection[Any]", connection), statement, limit, seconds
-        )
+        return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return isinstance(error, psycopg.errors.QueryCanceled)
+    @property
+    def place(self) -> str:
+        return f"PostgreSQL at {place(self.url)}"
+
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        return sqlstate(error).startswith(codes)
+
+    def text(self, error: BaseException) -> str:
+        return without(in_one_line(error), self.url)
+
+    def lock_holder(self, error: Exception) -> str:
+        return lock_holder(self.url, locked_table(error))
 
     def explain(self, error: Exception) -> OptionError:
-        problem = postgres_connection.explained(error, self.url)
-        if postgres_connection.sqlstate(error) == postgres_connection.READ_ONLY:
-            return postgres_connection.read_only_cause(self.url) or problem
-        if not self.waits_for_lock(error):
-            return problem
-        holder = postgres_connection.lock_holder(self.url, postgres_connection.locked_table(error))
-        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
-
-    def is_transient(self, error: Exception) -> bool:
-        return postgres_connection.is_transient(error)
-
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return postgres_connection.sqlstate(error) == postgres_connection.LOCK_WAIT
-
-    def refusal(self, error: Exception) -> str:
-        return postgres_connection.refusal(error, self.url)
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return isinstance(error, psycopg.errors.ForeignKeyViolation)
-
-    def is_contended(self, error: Exception) -> bool:
-        return postgres_connection.is_contended(error)
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
+        text = self.text(error)
+        if isinstance(error, SessionRefused):
+            return replace(error.problem, what=f"{self.place}: {text}")
+        if self.has_code(error, NO_CONNECTION_LEFT) and (limited := _LIMITED.search(text)):
+            whose, name = limited.groups()
+            fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
+            what = f"{self.place} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
+            return OptionError(code="HR405", what=what, fix=fix)
+        cause = read_only_cause(self.url) if self.has_code(error, READ_ONLY) else None
+        return cause or super().explain(error)
 
 
 def _text(value: Any) -> str | None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import unquote, urlsplit
 
 from headrace.connectors.sql import dialect
+from headrace.connectors.sql.faults import REFUSED_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.sqlite.staging import STAGED, ArrowStager, FileStager
-from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ISO, Forms, ResultColumn
 from headrace.contract import (
     OptionError,
@@ -56,16 +56,38 @@ MOST_ATTACHED = 5
 ANSWER_BYTES = 10_000_000
 _LENGTH = 0  # SQLITE_LIMIT_LENGTH, which Python 3.10 does not name.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_LOCKED = "database is locked"
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
-_FAULTS = (
-    ("is full", "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
-    ("readonly database", "HR414", "may only be read", "give this user the right to write the file and its directory"),
-    ("unable to open", "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
-    ("not a database", "HR425", "is no SQLite database", "name another file"),
-    ("malformed", "HR425", "is damaged", "restore it from a copy"),
-    ("disk I/O error", "HR405", "cannot be written: the disk reports an error", "look at the disk, then start again"),
-    ("no such table", "HR405", "holds no result of this query yet", "run the query first"),
+# Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
+_REFUSALS = (sqlite3.IntegrityError, sqlite3.DataError)
+_SENTENCES = (
+    (_REFUSALS, "HR408", "refuses a row: {text}", REFUSED_FIX),
+    (("is full",), "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
+    (
+        ("readonly database",),
+        "HR414",
+        "may only be read",
+        "give this user the right to write the file and its directory",
+    ),
+    (("unable to open",), "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
+    (("not a database",), "HR425", "is no SQLite database", "name another file"),
+    (("malformed",), "HR425", "is damaged", "restore it from a copy"),
+    (
+        ("disk I/O error",),
+        "HR405",
+        "cannot be written: the disk reports an error",
+        "look at the disk, then start again",
+    ),
+    (("no such table",), "HR405", "holds no result of this query yet", "run the query first"),
+)
+FAULTS = Faults(
+    sentences=_SENTENCES,
+    passing=("locked", "disk I/O error"),
+    refusals=_REFUSALS,
+    lock_wait=("database is locked",),
+    no_parent=("FOREIGN KEY",),
+    contended=("locked", "already exists"),
+    part_lost=("no such table",),
+    out_of_time=("interrupted",),
 )
 
 
@@ -102,6 +124,7 @@ class SqliteDialect(dialect.Dialect):
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
     most_parts: ClassVar[int | None] = MOST_ATTACHED
+    faults: ClassVar[Faults] = FAULTS
     path: str
     busy_seconds: float = BUSY_SECONDS
 
@@ -235,25 +258,6 @@ class SqliteDialect(dialect.Dialect):
         cursor.execute(statement)
         return dialect.chunks(cursor)
 
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return _LOCKED in str(error)
-
-    def is_transient(self, error: Exception) -> bool:
-        return "locked" in str(error) or "disk I/O error" in str(error)
-
-    def refusal(self, error: Exception) -> str:
-        # Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
-        return str(error) if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)) else ""
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return "FOREIGN KEY" in self.refusal(error)
-
-    def is_contended(self, error: Exception) -> bool:
-        return "locked" in str(error) or "already exists" in str(error)
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return f"no such table: {OWN_PREFIX}s_" in str(error)
-
     def rights_beside_reading(self, connection: dialect.Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
@@ -275,17 +279,16 @@ class SqliteDialect(dialect.Dialect):
         yield [each[0] for each in cursor.description or ()]
         yield from islice(cursor, limit)
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return "interrupted" in str(error)
+    @property
+    def place(self) -> str:
+        return f"the SQLite file '{self.path}'"
+
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        """A code is a class of Python's exceptions, or a part of SQLite's sentence."""
+        return any(isinstance(error, code) if isinstance(code, type) else code in str(error) for code in codes)
 
     def explain(self, error: Exception) -> OptionError:
-        if _LOCKED in str(error):
-            what = f"the SQLite file '{self.path}' is locked by {_lock_holder(self.path) or 'another process'}"
+        if self.waits_for_lock(error):
+            what = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
             return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
-        where = f"the SQLite file '{self.path}'"
-        if text := self.refusal(error):
-            return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=dialect.REFUSED_FIX)
-        for sign, code, what, fix in _FAULTS:
-            if sign in str(error):
-                return OptionError(code=code, what=f"{where} {what}", fix=fix)
-        return OptionError(code="HR425", what=f"{where} refuses it: {error}", fix=dialect.BATCH_FIX)
+        return super().explain(error)
