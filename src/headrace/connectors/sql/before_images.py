@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, run
+from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, run
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import (
@@ -123,7 +123,7 @@ class BeforeImages(OwnLines):
         if not rows.num_rows:
             return
         keys = WriteTarget(table=_KEYS, columns=self.result.key_columns, key=(), replaces=False)
-        names = identifiers(self.dialect, keys.names)
+        names = self.dialect.identifiers(keys.names)
         table = self.dialect.quote(self.table)
         run(self.connection, self.dialect.create_temporary(_KEYS, f"SELECT {names} FROM {table} WHERE 1 = 0"))
         run(self.connection, f"DELETE FROM {_KEYS}")
@@ -135,12 +135,12 @@ class BeforeImages(OwnLines):
         key = [column.name for column in self.result.key_columns]
         given = ", ".join(f"given.{self.dialect.quote(name)}" for name in key)
         if is_new:
-            columns = identifiers(self.dialect, [STEP, THERE, *key])
+            columns = self.dialect.identifiers([STEP, THERE, *key])
             self.run(f"INSERT INTO {self._images} ({columns}) SELECT ?, 0, {given} FROM {source} AS given", step)
             return
         others = [name for name in self.result.names if name not in key]
         held = "".join(f", held.{self.dialect.quote(name)}" for name in others)
-        columns = identifiers(self.dialect, [STEP, THERE, *key, *others])
+        columns = self.dialect.identifiers([STEP, THERE, *key, *others])
         self.run(
             f"INSERT INTO {self._images} ({columns}) "
             f"SELECT ?, CASE WHEN held.{self.dialect.quote(key[0])} IS NULL THEN 0 ELSE 1 END, {given}{held} "
@@ -151,9 +151,9 @@ class BeforeImages(OwnLines):
 
     def keep_all(self, step: int) -> None:
         """Keep the whole table."""
-        names = identifiers(self.dialect, self.result.names)
+        names = self.dialect.identifiers(self.result.names)
         self.run(
-            f"INSERT INTO {self._images} ({identifiers(self.dialect, [STEP, THERE])}, {names}) "
+            f"INSERT INTO {self._images} ({self.dialect.identifiers([STEP, THERE])}, {names}) "
             f"SELECT ?, 1, {names} FROM {self.dialect.quote(self.table)}",
             step,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -92,6 +92,10 @@ class Stager(Protocol):
         """Leave nothing behind, as far as it is possible."""
 
 
+# Rows that are fetched at once when a table is read back.
+FETCHED_ROWS = 50_000
+
+
 class Dialect(ABC):
     """One database's own ways; everything else is common to all of them. It travels to Spark's executors.
 
@@ -157,9 +161,16 @@ class Dialect(ABC):
         """Why the database, by its settings, cannot take the rows of `target`; asked before anything is made."""
         return iter(())
 
-    @abstractmethod
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in chunks, without holding all of them."""
+        with closing(self.stream_cursor(connection)) as cursor:
+            cursor.execute(statement, ())
+            while rows := cursor.fetchmany(FETCHED_ROWS):
+                yield list(map(tuple, rows))
+
+    def stream_cursor(self, connection: Connection) -> Any:
+        """A cursor that fetches the rows of a query as they are wanted."""
+        return connection.cursor()
 
     def together(self, connection: Connection) -> AbstractContextManager[None]:
         """Let the statements of a block be one transaction, where that costs less than one for each."""
@@ -185,6 +196,10 @@ class Dialect(ABC):
     def quote(self, name: str) -> str:
         """`name` as a quoted identifier."""
         return '"' + name.replace('"', '""') + '"'
+
+    def identifiers(self, names: Sequence[str]) -> str:
+        """`names` quoted, with commas between."""
+        return ", ".join(map(self.quote, names))
 
     def column_key(self, name: str) -> str:
         """The form of a column's name in which two names are equal if they name one column."""
@@ -255,11 +270,11 @@ class Dialect(ABC):
 
     def into(self, table: str, columns: Sequence[str]) -> str:
         """How a statement begins that inserts rows."""
-        return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
+        return f"INSERT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
     def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
         """What an INSERT ends with if each row replaces the one with its key."""
-        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {self.change(columns, key, 'excluded.{}')}"
+        return f" ON CONFLICT ({self.identifiers(key)}) DO UPDATE SET {self.change(columns, key, 'excluded.{}')}"
 
     def change(self, columns: Sequence[str], key: Sequence[str], value: str) -> str:
         """What SET assigns where a row replaces another: to each column outside the key, `value` with its name."""
@@ -279,11 +294,11 @@ class Dialect(ABC):
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         """The statement that inserts a row, given by its values, or does nothing where its key is there."""
         marks = ", ".join([self.placeholder] * len(columns))
-        return f"{self.into(table, columns)} VALUES ({marks}) ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+        return f"{self.into(table, columns)} VALUES ({marks}) ON CONFLICT ({self.identifiers(key)}) DO NOTHING"
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         """The statement that deletes the rows whose keys `source` selects."""
-        return f"DELETE FROM {self.quote(table)} WHERE ({identifiers(self, key)}) IN ({source})"
+        return f"DELETE FROM {self.quote(table)} WHERE ({self.identifiers(key)}) IN ({source})"
 
     # ------------------------------------------------------------------------------------------------------- rows
 
@@ -291,9 +306,11 @@ class Dialect(ABC):
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
         self.write_rows(connection, target, rows(table, target.columns, self.forms))
 
-    @abstractmethod
     def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
         """Write rows of plain values, as `types.rows` and `readable` give them; raises StageError as `write`."""
+        cursor = connection.cursor()
+        cursor.executemany(self.insert(target), given)
+        require_all_in(target.table, len(given), cursor.rowcount)
 
     def widest(self, connection: Connection) -> int | None:
         """How many bytes of values one statement may hold; None: any number."""
@@ -310,12 +327,24 @@ class Dialect(ABC):
         """What to write behind FROM to read a staging table."""
         return self.quote(part.name)
 
-    @abstractmethod
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         """Write the rows of all staging tables.
 
         Raises PartLost when one does not hold its number of rows, StageError when not all of them come in.
         """
+        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
+        for part in parts:
+            self.require_whole(connection, part)
+            source = f"SELECT {self.identifiers(target.names)} FROM {self.part_source(part)}"
+            cursor = connection.cursor()
+            cursor.execute(self.insert_from(target, source), ())
+            require_all_in(target.table, part.rows, cursor.rowcount)
+
+    def require_whole(self, connection: Connection, part: StagedTable) -> None:
+        """Raise PartLost for a staging table that does not hold its rows."""
+        [(rows,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
+        if rows != part.rows:
+            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {rows} were found")
 
     @abstractmethod
     def staged(self, connection: Connection, prefix: str) -> list[str]:
@@ -376,21 +405,6 @@ class Dialect(ABC):
     def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""
         return self.has_code(error, self.faults.part_lost) and STAGED_PREFIX in str(error)
-
-
-# Rows that are fetched at once when a table is read back.
-FETCHED_ROWS = 50_000
-
-
-def chunks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """What a cursor still holds, some rows at a time."""
-    while found := cursor.fetchmany(FETCHED_ROWS):
-        yield list(map(tuple, found))
-
-
-def identifiers(dialect: Dialect, names: Sequence[str]) -> str:
-    """`names` quoted, with commas between."""
-    return ", ".join(dialect.quote(name) for name in names)
 
 
 def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:

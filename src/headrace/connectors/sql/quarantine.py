@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, WriteTarget, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, WriteTarget, rows_of, run
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
 from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
@@ -40,7 +40,7 @@ class QuarantineTable(OwnLines):
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:
             source = (
-                f"SELECT ?, ?, ?, ?, ?, {identifiers(self.dialect, BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
+                f"SELECT ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
             )
             self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
@@ -106,7 +106,7 @@ def _twice_in_parts(
 ) -> Iterator[BadRow]:
     if not content.parts:
         return
-    names = identifiers(dialect, target.key)
+    names = dialect.identifiers(target.key)
     union = " UNION ALL ".join(f"SELECT {names} FROM {dialect.part_source(part)}" for part in content.parts)
     shown = ", ".join(dialect.readable(column) for column in target.columns if column.name in target.key)
     statement = f"SELECT {shown} FROM ({union}) AS parts GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import require_own_generation
 from headrace.connectors.not_asked import twice
-from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, rows_of
+from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, rows_of
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
 from headrace.connectors.sql.types import ResultColumn, columns
@@ -119,7 +119,7 @@ class ResultTable:
             for column in self.columns
         ]
         if self.key:
-            parts.append(f"PRIMARY KEY ({identifiers(dialect, self.key)})")
+            parts.append(f"PRIMARY KEY ({dialect.identifiers(self.key)})")
         suffix = dialect.create_suffix(self.columns, self.key)
         return f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}"
 

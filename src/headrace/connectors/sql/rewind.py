@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
-from headrace.connectors.sql.dialect import identifiers, rows_of, run
+from headrace.connectors.sql.dialect import rows_of, run
 from headrace.connectors.sql.generations import locked, looking, owner_of
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
@@ -70,9 +70,9 @@ class Rewinding:
     def before(self, steps: Sequence[TableWrite]) -> str:
         """Of each key that `steps` have written, the row that was there before the first of them, as a SELECT."""
         dialect = self.ledger.dialect
-        key = identifiers(dialect, [column.name for column in self.table.key_columns])
+        key = dialect.identifiers([column.name for column in self.table.key_columns])
         step, there = dialect.quote(STEP), dialect.quote(THERE)
-        names = identifiers(dialect, self.table.names)
+        names = dialect.identifiers(self.table.names)
         among = between(step, [each.step for each in steps])
         return (
             f"SELECT {there}, {names} FROM (SELECT {there}, {names}, "
@@ -90,7 +90,7 @@ class Rewinding:
         if saved and whole is not None:
             self.images.keep_all(saved)
         if whole is not None:
-            names, table = identifiers(dialect, self.table.names), dialect.quote(self.table.name)
+            names, table = dialect.identifiers(self.table.names), dialect.quote(self.table.name)
             run(connection, f"DELETE FROM {table}")
             self.ledger.run(
                 f"INSERT INTO {table} ({names}) SELECT {names} FROM {dialect.quote(self.images.name)} "
@@ -105,10 +105,10 @@ class Rewinding:
         run(connection, dialect.create_temporary(_BACK, self.before(single)))
         if saved and whole is None:
             self.images.keep_from(saved, _BACK)
-        gone = f"SELECT {identifiers(dialect, key)} FROM {_BACK} WHERE {there} = 0"
+        gone = f"SELECT {dialect.identifiers(key)} FROM {_BACK} WHERE {there} = 0"
         run(connection, dialect.delete_from(self.table.name, key, gone))
         target = self.table.target(replaces=True)
-        source = f"SELECT {identifiers(dialect, target.names)} FROM {_BACK} WHERE {there} = 1"
+        source = f"SELECT {dialect.identifiers(target.names)} FROM {_BACK} WHERE {there} = 1"
         run(connection, dialect.insert_from(target, source))
 
     def counted(self, batch: int, system: str) -> list[Held]:

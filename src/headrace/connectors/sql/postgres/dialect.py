@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -17,8 +17,6 @@ from headrace.connectors.sql.dialect import (
     StagedTable,
     Stager,
     WriteTarget,
-    chunks,
-    identifiers,
     require_all_in,
     rows_of,
     run,
@@ -29,9 +27,8 @@ from headrace.connectors.sql.postgres.columns import Readers, existing_table, in
 from headrace.connectors.sql.postgres.connection import bounded_answer, connect, lock_holder, place, read_only_cause
 from headrace.connectors.sql.postgres.faults import FAULTS, NO_CONNECTION_LEFT, READ_ONLY, locked_table, sqlstate
 from headrace.connectors.sql.postgres.session import SessionRefused
-from headrace.connectors.sql.postgres.staging import CopyStager
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn, texts
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, texts
 from headrace.contract import OptionError
 from headrace.errors import in_one_line
 from headrace.redaction import without
@@ -165,10 +162,10 @@ class PostgresDialect(Dialect):
         return CopyStager(self, name, columns)
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
-        names = identifiers(self, target.names)
+        names = self.identifiers(target.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
         # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
-        order = f" ORDER BY {identifiers(self, target.key)}" if target.key else ""
+        order = f" ORDER BY {self.identifiers(target.key)}" if target.key else ""
         source = f"SELECT {names} FROM ({union}) AS parts{order}"
         merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
         statement = self._merge(target, source) if merges else self.insert_from(target, source)
@@ -186,7 +183,7 @@ class PostgresDialect(Dialect):
         return (
             f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "
             f"WHEN MATCHED THEN UPDATE SET {self.change(target.names, target.key, 'given.{}')} "
-            f"WHEN NOT MATCHED THEN INSERT ({identifiers(self, target.names)}) VALUES ({given})"
+            f"WHEN NOT MATCHED THEN INSERT ({self.identifiers(target.names)}) VALUES ({given})"
         )
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
@@ -198,17 +195,15 @@ class PostgresDialect(Dialect):
 
     def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
         if names:
-            run(connection, f"DROP TABLE IF EXISTS {identifiers(self, names)}")
+            run(connection, f"DROP TABLE IF EXISTS {self.identifiers(names)}")
 
     def readable(self, column: ResultColumn) -> str:
         name = self.quote(column.name)
         as_text = ("decimal", "date", "timestamp", "timestamp_ntz", "json")
         return f"{name}::text" if column.kind in as_text else name
 
-    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        with cast(psycopg.Connection[Any], connection).cursor(name="headrace_read") as cursor:
-            cursor.execute(statement, ())
-            yield from chunks(cursor)
+    def stream_cursor(self, connection: Connection) -> Any:
+        return cast(psycopg.Connection[Any], connection).cursor(name="headrace_read")
 
     def rights_beside_reading(self, connection: Connection) -> str:
         found = list(rows_of(connection, _REACHES_OUT))
@@ -251,3 +246,31 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     return None if value is None else str(value)
+
+
+class CopyStager:
+    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
+
+    def __init__(self, dialect: Dialect, name: str, columns: Sequence[ResultColumn]) -> None:
+        self.columns, self.forms, table = columns, dialect.forms, dialect.quote(name)
+        declared = ", ".join(f"{dialect.quote(column.name)} {dialect.declare(column, columns)}" for column in columns)
+        self.connection = cast("psycopg.Connection[Any]", dialect.connect())
+        self.connection.execute("BEGIN")
+        create = f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)"
+        self.connection.cursor().execute(create, ())
+        # Frozen rows need no second look at whether their transaction was committed.
+        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
+        self.copy = self.copying.__enter__()
+
+    def add(self, table: pa.Table) -> None:
+        self.copy.write(lines(table, self.columns, self.forms))
+
+    def finish(self) -> None:
+        self.copying.__exit__(None, None, None)
+        self.connection.execute("COMMIT")
+        self.connection.close()
+
+    def give_up(self) -> None:
+        # Closing the connection rolls the table back.
+        with suppress(psycopg.Error):
+            self.connection.close()
