@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.checkpoint import PlannedBatch
-from headrace.connectors.exactly_once import Admitted, BatchLine
+from headrace.connectors.exactly_once import Admitted, KeptLine, plans
 from headrace.connectors.sql.dialect import run
 from headrace.connectors.sql.system_tables import (
     BEFORE,
@@ -76,18 +74,18 @@ class Ledger(OwnLines):
 
     # ------------------------------------------------------------------------------------------------ batches
 
-    def lines(self, first: int = 0) -> list[BatchLine]:
+    def lines(self, first: int = 0) -> list[KeptLine]:
         """The lines from batch `first` on, and the last one in any case."""
         found = self.select(
             f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch >= ? ORDER BY batch", *self.mine, first
         ) or self.select(f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} ORDER BY batch DESC LIMIT 1", *self.mine)
         return [_line(row) for row in found]
 
-    def last(self) -> BatchLine | None:
+    def last(self) -> KeptLine | None:
         found = self.lines(_NO_BATCH)
         return found[-1] if found else None
 
-    def around(self, batch: int) -> tuple[BatchLine | None, BatchLine | None]:
+    def around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
         """The line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
         found = [_line(row) for row in self.select(statement, *self.mine, batch)]
@@ -99,13 +97,12 @@ class Ledger(OwnLines):
         found = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not found or found[0][0] is None else str(found[0][0])
 
-    def plans(self, first: int) -> Iterator[tuple[int, str]]:
+    def plans(self, first: int) -> dict[int, str]:
         """What each batch from `first` on can be planned again from, where it still has its digest."""
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
-        for batch, digest, text in self.select(statement, *self.mine, first):
-            with suppress(ValueError):
-                if PlannedBatch.loads(text).digest(self.context.roots) == digest:
-                    yield int(batch), str(text)
+        rows = self.select(statement, *self.mine, first)
+        lines = [KeptLine(batch=int(batch), checkpoint="", digest=digest, planned=text) for batch, digest, text in rows]
+        return plans(self.context, lines, first)
 
     def add(self, entry: Admitted, *, epoch: int, rows: int, quarantined: int) -> None:
         """Enter a batch; together with its rows it becomes visible at the commit."""
@@ -269,7 +266,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-_LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"
+_LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN NULL ELSE '' END"
 
 
 def aside_names(images: str) -> tuple[str, str]:
@@ -277,12 +274,6 @@ def aside_names(images: str) -> tuple[str, str]:
     return f"{images}_void", f"{images}_void_before"
 
 
-def _line(row: tuple[Any, ...]) -> BatchLine:
-    batch, checkpoint, digest, chain, restorable = row
-    return BatchLine(
-        batch=int(batch),
-        checkpoint=str(checkpoint),
-        digest=None if digest is None else str(digest),
-        chain=None if chain is None else str(chain),
-        restorable=bool(restorable),
-    )
+def _line(row: tuple[Any, ...]) -> KeptLine:
+    batch, checkpoint, digest, chain, planned = row
+    return KeptLine(batch=int(batch), checkpoint=str(checkpoint), digest=digest, chain=chain, planned=planned)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.connectors.exactly_once import Retry, require_fit, view_of
+from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
 from headrace.connectors.not_asked import findings_of, not_asked
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Connection, Dialect, run
@@ -149,7 +149,7 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, known:
     # Rows without a line may be those of the first batch, unless an older generation has left them.
     unknown = not lines and context.mode == "append" and is_there and not (known and ledger.has_lines)
     begun = not (unknown and table.has_rows(ledger.connection, ledger.dialect))
-    require_fit(context, table.name, lines, here, ledger.planned, begun=begun)
+    require_lines_fit(context, table.name, lines, here=here, kept=ledger.planned, begun=begun)
     # A new table would hold the next batches alone. In complete mode the next one brings all rows.
     if lines and not is_there and context.mode != "complete":
         what = (

@@ -39,7 +39,7 @@ class DatabaseLedger(OfTable, SinkLedger):
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         dialect = self.dialect()
         with reading(dialect, f"query '{context.query}'") as connection:
-            return dict(Ledger(connection, dialect, context, self.table).plans(first))
+            return Ledger(connection, dialect, context, self.table).plans(first)
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
-from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
+from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.dialect import rows_of, run
 from headrace.connectors.sql.generations import locked, looking
 from headrace.connectors.sql.ledger import Ledger, Owner
@@ -60,7 +60,7 @@ class TableAdoption(OfTable, SinkAdoption):
                 ledger.add(Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0)
 
 
-def _is_entered(last: BatchLine | None, line: KeptLine | None) -> bool:
+def _is_entered(last: KeptLine | None, line: KeptLine | None) -> bool:
     """Whether the ledger ends with `line`, as it does after a crash."""
     if last is None or line is None:
         return False
