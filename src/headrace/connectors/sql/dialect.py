@@ -55,10 +55,12 @@ class PartLost(RowsLost):
 class StageError(Exception):
     """Rows could not be written: the database's problem, and whether it may pass."""
 
-    def __init__(self, problem: OptionError, *, is_transient: bool) -> None:
-        super().__init__(problem.what)
-        self.problem = problem
-        self.is_transient = is_transient
+    def __init__(self, problem: OptionError, is_transient: bool) -> None:
+        super().__init__(problem, is_transient)
+        self.problem, self.is_transient = problem, is_transient
+
+    def __str__(self) -> str:
+        return self.problem.what
 
 
 def require_all_in(table: str, given: int, came_in: int) -> None:
