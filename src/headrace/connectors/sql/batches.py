@@ -13,7 +13,7 @@ from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, Stage
 from headrace.connectors.sql.faults import REFUSED_FIX
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
-from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
+from headrace.connectors.sql.quarantine import KeySearch, QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.row_writer import RowWriter
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
@@ -164,8 +164,8 @@ class SqlStore(BatchStore[Content]):
             if isinstance(error, self.dialect.duplicates) and not self.stage.quarantines:
                 with suppress(*self.dialect.errors):
                     target = self.table.target(replaces=self.context.mode == "update")
-                    appends = self.context.mode == "append"
-                    shared = shared_key(connection, self.dialect, target, rows, appends=appends)
+                    search = KeySearch(self._ledger(), target)
+                    shared = search.shared_key(rows, appends=self.context.mode == "append")
             if shared is not None:
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
@@ -185,7 +185,7 @@ class SqlStore(BatchStore[Content]):
         if self._has_staged and (rows is None or not silent):
             self._has_staged = False
             with suppress(*self.dialect.errors):
-                drop_staged(self._connect(), self.dialect, self.context, self.epoch)
+                drop_staged(self._ledger(), self.epoch)
 
     def disconnect(self) -> None:
         if self._connection is not None:
@@ -209,12 +209,12 @@ class SqlStore(BatchStore[Content]):
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were quarantined."""
         target = self.table.target(replaces=self.context.mode == "update")
-        quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
+        quarantine = QuarantineTable.beside(self._ledger())
         bad, existing = 0, None
         if self.stage.quarantines and self.context.mode == "append" and self.table.key and not self._is_refused:
-            content, existing = take_out_existing(connection, self.dialect, target, content)
+            content, existing = KeySearch(self._ledger(), target).take_out_existing(content)
         if self.rewindable_seconds:
-            self._before(connection).keep_batch(batch, content)
+            self._before().keep_batch(batch, content)
         if self.context.mode == "complete":
             run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
             quarantine.clear()
@@ -231,11 +231,11 @@ class SqlStore(BatchStore[Content]):
             self.dialect.merge(connection, target, content.parts)
         return content.rows, bad
 
-    def _before(self, connection: Connection) -> BeforeImages:
+    def _before(self) -> BeforeImages:
         seconds = self.rewindable_seconds
-        found = BeforeImages.of(connection, self.dialect, self.context, self.table, seconds, name=self._images)
-        self._images = found.name
-        return found
+        images = BeforeImages.of(self._ledger(), self.table, seconds, name=self._images)
+        self._images = images.name
+        return images
 
     # ------------------------------------------------------------------------------------------------- faults
 

@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from headrace.connectors.exactly_once import Admitted, KeptLine, plans
-from headrace.connectors.sql.dialect import run
 from headrace.connectors.sql.system_tables import (
     BEFORE,
     EPOCHS,
@@ -63,8 +62,8 @@ class Ledger(OwnLines):
 
     def create(self) -> None:
         """Bring the ledger's tables to their form, and enter the rows that are locked later."""
-        with_replays = self.dialect.existing(self.connection, REPLAYS) is not None
-        make_all(self.connection, self.dialect, (*FORMS, REPLAYS_FORM) if with_replays else FORMS)
+        forms = (*FORMS, REPLAYS_FORM) if self.has_table(REPLAYS) else FORMS
+        make_all(self.connection, self.dialect, forms)
         if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
             insert = self.dialect.insert_new(EPOCHS, ("application", "query", "epoch"), ("application", "query"))
             self.run(insert, *self._driver, 0)
@@ -121,7 +120,7 @@ class Ledger(OwnLines):
 
     def replayed(self, checkpoint: str) -> int | None:
         """The last batch of this very checkpoint whose late rows were brought back."""
-        if self.dialect.existing(self.connection, REPLAYS) is None:
+        if not self.has_table(REPLAYS):
             return None
         statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {MINE} AND checkpoint = ?"
         (found,) = self.select(statement, *self.mine, checkpoint)
@@ -156,6 +155,10 @@ class Ledger(OwnLines):
             application=str(application),
             project=str(project),
         )
+
+    def owner_by(self, spelled: str) -> Owner | None:
+        """Whose result the table holds, also where it was entered under the name as the sink spells it."""
+        return self.owner() or self.owner(spelled)
 
     def own(self, schema: str, made_for: Sequence[str] | None = None) -> None:
         """Write down whose result the table holds from now on; `made_for`: the key of a table that Headrace made."""
@@ -209,7 +212,7 @@ class Ledger(OwnLines):
             for (images,) in self.select(named, *self.mine):
                 for aside in (str(images), *aside_names(str(images))):
                     self.delete_lines(aside)
-                run(self.connection, f"DROP TABLE IF EXISTS {self.dialect.quote(str(images))}")
+                self.run(f"DROP TABLE IF EXISTS {self.quote(str(images))}")
         for table in kept:
             self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine)
 
@@ -250,9 +253,8 @@ class Ledger(OwnLines):
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
     def _tables(self) -> tuple[str, ...]:
-        """The tables of Headrace's own that tell of the query's batches; some are made when they are needed first."""
-        later = (each for each in (REPLAYS, BEFORE) if self.dialect.existing(self.connection, each) is not None)
-        return (LEDGER, QUARANTINE, *later)
+        """Headrace's own tables with lines of the query's batches; the last two are made when they are first needed."""
+        return (LEDGER, QUARANTINE, *filter(self.has_table, (REPLAYS, BEFORE)))
 
     @property
     def _driver(self) -> tuple[str, str]:

@@ -20,11 +20,11 @@ from headrace.connectors.sql.preparation import incompatibilities, prepare
 from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.snapshot import DatabaseLedger, snapshot
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.takeover import TableAdoption, TableRename
-from headrace.connectors.sql.transactions import OfTable
 from headrace.contract import (
     OUTPUT_MODES,
     OptionError,
@@ -43,7 +43,7 @@ from headrace.units import Duration
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_Ability = TypeVar("_Ability", bound=OfTable)
+_Ability = TypeVar("_Ability", bound=SinkTable)
 
 
 @dataclass(frozen=True, kw_only=True)

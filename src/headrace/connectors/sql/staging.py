@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connectors.sql.dialect import STAGED_PREFIX, Connection, Dialect, StagedTable, StageError, Stager
+from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
 from headrace.connectors.sql.types import ResultColumn, flat
@@ -349,12 +349,12 @@ def content_of(reports: Iterable[bytes], empty: pa.Table) -> Content:
     )
 
 
-def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, epoch: int) -> None:
+def drop_staged(ledger: Ledger, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
-    prefix = _staging(context)
-    begun = [(name, name.removeprefix(prefix).partition("_")[0]) for name in dialect.staged(connection, prefix)]
-    old = [name for name, number in begun if not number.isdigit() or int(number) <= epoch]
-    dialect.drop_staged(connection, old)
+    prefix, dialect = _staging(ledger.context), ledger.dialect
+    epochs = {name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged(ledger.connection, prefix)}
+    old = [name for name, number in epochs.items() if not number.isdigit() or int(number) <= epoch]
+    dialect.drop_staged(ledger.connection, old)
 
 
 def staging_prefix(context: SinkContext, epoch: int) -> str:
