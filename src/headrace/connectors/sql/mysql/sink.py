@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -53,12 +52,9 @@ class MySql(ServerSink):
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
 
-    def url_problems(self) -> Iterator[OptionError]:
+    def address_problem(self) -> OptionError | None:
         try:
-            if character := encoding_fault(self.url):
-                what = f"the password in the url of the database has a '{character}' that is not encoded"
-                yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
-            else:
-                yield from self.tls_problems()
+            MySqlAddress.parse(self.url)
         except AddressError as error:
-            yield OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
+            return OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
+        return None

@@ -150,23 +150,19 @@ def tls(url: str) -> tuple[dict[str, str], bool]:
     return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
 
 
-def url_problems(url: str) -> Iterator[OptionError]:
-    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
-    if character := encoding_fault(url, may="#"):
-        what = f"the password in the url of the database has a '{character}' that is not encoded"
-        yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
-        return
+def address_problem(url: str) -> OptionError | None:
+    """What libpq would refuse of a url; nothing of it is repeated, for it may be secret."""
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
         parsed = conninfo_to_dict(url)
     except psycopg.Error as error:
-        said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
-        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
-        yield OptionError(what=what, fix=fix)
-        return
-    for port in str(parsed.get("port") or "5432").split(","):
-        if not port.isdigit() or not 0 < int(port) < 65_536:
-            yield OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
+        unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        what = f"the url of the database has an unknown option '{unknown[1]}'" if unknown else "the url cannot be read"
+        return OptionError(what=what, fix=fix)
+    ports = str(parsed.get("port") or "5432").split(",")
+    if all(port.isdigit() and 0 < int(port) < 65_536 for port in ports):
+        return None
+    return OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
 def bounded_answer(
