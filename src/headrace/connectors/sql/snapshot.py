@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once import BatchLine
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.sql.dialect import Dialect, run
 from headrace.connectors.sql.ledger import Ledger
@@ -30,11 +31,17 @@ class DatabaseLedger(SinkTable, SinkLedger):
     """The batches that are in, by the ledger next to the table; plans whose digest differs are ignored."""
 
     def last_batch(self, context: SinkContext) -> int | None:
+        last = self._last(context)
+        return last.batch if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id else None
+
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        last = self._last(context)
+        return None if last is None else last.checkpoint
+
+    def _last(self, context: SinkContext) -> BatchLine | None:
         dialect = self.dialect()
         with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
-            last = Ledger(connection, dialect, context, self.table).last()
-            if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id:
-                return last.batch
+            return Ledger(connection, dialect, context, self.table).last()
         return None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
