@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import BatchLine
+from headrace.connectors.exactly_once import KeptLine
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.sql.dialect import Dialect, run
 from headrace.connectors.sql.ledger import Ledger
@@ -20,11 +20,6 @@ from headrace.contract import SinkContext, SinkLedger, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-CONTENDED_SECONDS = 20.0
-# A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
-ANSWER_SECONDS = 3.0
-_REMEMBERED_SECONDS = 30.0
 
 
 class DatabaseLedger(SinkTable, SinkLedger):
@@ -38,7 +33,7 @@ class DatabaseLedger(SinkTable, SinkLedger):
         last = self._last(context)
         return None if last is None else last.checkpoint
 
-    def _last(self, context: SinkContext) -> BatchLine | None:
+    def _last(self, context: SinkContext) -> KeptLine | None:
         dialect = self.dialect()
         with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
             return Ledger(connection, dialect, context, self.table).last()
