@@ -209,7 +209,9 @@ class ProjectError(HeadraceError):
     @classmethod
     def of_all(cls, findings: Iterable[Finding]) -> ProjectError:
         """The error with each of `findings` once, by file and line, without secrets."""
-        clean = [each.but(what=redacted(each.what), fix=redacted(each.fix)) for each in dict.fromkeys(findings)]
+        clean = [
+            fromkey.but(what=redacted(fromkey.what), fix=redacted(fromkey.fix)) for fromkey in dict.fromkeys(findings)
+        ]
         return cls(sorted(clean, key=lambda finding: (finding.where.file or "", finding.where.line or 0)))
 
 

@@ -67,7 +67,7 @@ def _connectors() -> Iterator[type[Any]]:
 def declared_jars() -> dict[str, Jars]:
     """The jars that installed connectors declare themselves, whatever their options are."""
     declared = (each.jars for each in _connectors() if isinstance(each.jars, tuple))
-    return {each.name: each for jars in declared for each in jars if isinstance(each, Jars)}
+    return {jar.name: jar for jars in declared for jar in jars if isinstance(jar, Jars)}
 
 
 def known_failures() -> tuple[Failure, ...]:
@@ -94,4 +94,4 @@ def options_of(cls: type[Any]) -> tuple[str, ...]:
 
 def required_options(cls: Any) -> list[str]:
     """The options of a connector that have no default."""
-    return [each.name for each in fields(cls) if each.init and each.default is each.default_factory is MISSING]
+    return [field.name for field in fields(cls) if field.init and field.default is field.default_factory is MISSING]

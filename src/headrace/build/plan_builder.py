@@ -112,7 +112,9 @@ class _Builder:
             frame = self.read(source)
         except HeadraceError as error:
             # A connector does not know where it was declared.
-            found = [each.but(where=source.where) if each.where == NOWHERE else each for each in error.findings]
+            found = [
+                finding.but(where=source.where) if finding.where == NOWHERE else finding for finding in error.findings
+            ]
             raise type(error)(found) from error
         except Exception as error:
             subject = f"source '{source.name}'"

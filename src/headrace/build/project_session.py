@@ -63,7 +63,7 @@ def session(
 
 def worker_packages(project: Project) -> set[str]:
     """What the tasks of the project's sources and sinks import, by the names that pip knows."""
-    return {package for each in _connectors(project) for package in each.worker_packages}
+    return {package for connector in _connectors(project) for package in connector.worker_packages}
 
 
 def _package_settings(project: Project, master: str) -> dict[str, str]:
@@ -94,7 +94,7 @@ def jars_of(project: Project) -> tuple[Jars, ...]:
 
     Raises PlatformError when one of them is unknown.
     """
-    asked = [each for connector in _connectors(project) for each in connector.jars]
+    asked = [jar for connector in _connectors(project) for jar in connector.jars]
     own = {each.name: each for each in asked if isinstance(each, Jars)}
     names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
     if uses_s3(project):

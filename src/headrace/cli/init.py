@@ -36,7 +36,7 @@ def init(name: Path, sql: bool, as_json: bool) -> int:
 def commands(directory: Path, *words: str) -> list[str]:
     """The commands to type in the project, as they work in this shell."""
     program = _program()
-    return [f"cd {shlex.quote(str(directory))}", *(f"{program} {each}" for each in words)]
+    return [f"cd {shlex.quote(str(directory))}", *(f"{program} {word}" for word in words)]
 
 
 def _program() -> str:

@@ -106,7 +106,7 @@ def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, optio
     Spark reads the checkpoint; nothing is changed, and the query may be running. An empty VALUE means NULL.
     """
     project, name = options.with_query(query)
-    pairs = [each.partition("=") for each in keys]
+    pairs = [key.partition("=") for key in keys]
     if wrong := next((column for column, equals, _ in pairs if not equals), None):
         raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
     columns = [column for column, _, _ in pairs]
@@ -149,9 +149,9 @@ def facts(found: CheckpointFacts) -> Iterator[str]:
     if found.unknown:
         yield f"lost        {ranges(found.unknown)}, which neither has"
     yield f"sources     {', '.join(found.sources)}"
-    for each in found.operators:
-        parts = amount(each.partitions, "partition")
-        yield f"state       operator {each.number} {each.name}: {parts}, stores {', '.join(each.stores)}"
+    for operator in found.operators:
+        parts = amount(operator.partitions, "partition")
+        yield f"state       operator {operator.number} {operator.name}: {parts}, stores {', '.join(operator.stores)}"
     yield f"sizes       {', '.join(f'{name} {size_of(size)}' for name, size in found.sizes_bytes.items())}"
     if found.set_aside:
         yield f"set aside   generations {', '.join(map(str, found.set_aside))}, kept until headrace change discard"

@@ -155,13 +155,15 @@ def plan(
     from headrace.planner.verdict import refusals
 
     judgements = api.plan(project, names, connect=not no_connect, save=out)
-    refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
+    refused = {
+        judgement.query: tuple(refusals(project.queries[judgement.query], judgement)) for judgement in judgements
+    }
     if options.as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:
         for judgement in judgements:
             say(judgement, refused[judgement.query])
-    if detailed_exitcode and not any(refused.values()) and any(each.differences for each in judgements):
+    if detailed_exitcode and not any(refused.values()) and any(judgement.differences for judgement in judgements):
         return CHANGED
     return 1 if any(refused.values()) else 0
 

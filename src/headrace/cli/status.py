@@ -110,7 +110,7 @@ def _show(project: Project, found: Sequence[QueryStatus], options: ProjectOption
         seen = {each.query for each in found}
         never = [name for name in project.queries if name not in seen]
         told = {"queries": [each.as_dict() for each in found], "never_started": never}
-        return say_json({**told, "rebuilds": [each.as_dict() for each in _rebuilds(project)]})
+        return say_json({**told, "rebuilds": [rebuild.as_dict() for rebuild in _rebuilds(project)]})
     say_table(_table(project, found))
     for each in found:
         if each.counters:

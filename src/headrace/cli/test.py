@@ -173,8 +173,8 @@ def _say(result: CaseResult, *, as_json: bool) -> None:
         click.echo(f"  {result.error}")
     if result.differences:
         say_table(_table("rows of the result", result.differences, result.key))
-        for each in result.differences[:_MOST_KEYS]:
-            _say_inputs(each)
+        for difference in result.differences[:_MOST_KEYS]:
+            _say_inputs(difference)
     if result.late:
         say_table(_table("late rows", result.late, ()))
     return None
@@ -226,7 +226,10 @@ def _junit(project: str, results: Sequence[CaseResult]) -> bytes:
         named = {"classname": result.case.query, "name": result.case.name, "file": str(result.case.where.file)}
         case = ElementTree.SubElement(suite, "testcase", {**named, "time": f"{result.seconds:.3f}"})
         if not result.passed:
-            lines = [f"- {each.expected!r}\n+ {each.actual!r}" for each in (*result.differences, *result.late)]
+            lines = [
+                f"- {difference.expected!r}\n+ {difference.actual!r}"
+                for difference in (*result.differences, *result.late)
+            ]
             message = result.error or "rows are not as expected"
             ElementTree.SubElement(case, "failure", message=message).text = "\n".join(lines)
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

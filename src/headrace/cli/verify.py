@@ -255,7 +255,9 @@ def replay_sentence(replay: Replayed) -> str:
 
 def batch_table(found: Lateness) -> Table:
     """The counts of each operator and batch."""
-    rows = [(number(each.batch), each.operator, instant(each.watermark), number(each.rows)) for each in found.batches]
+    rows = [
+        (number(batch.batch), batch.operator, instant(batch.watermark), number(batch.rows)) for batch in found.batches
+    ]
     return table_of(("batch", "dropped by", "watermark", "rows"), rows, right=("batch", "rows"))
 
 
@@ -263,7 +265,7 @@ def row_table(found: Lateness) -> Table:
     """The first rows, each with its event time and how far behind the watermark it was."""
     return table_of(
         ("batch", "event time", "behind the watermark", "row"),
-        [(number(each.batch), instant(each.time), str(each.behind), pairs(each.row, _value)) for each in found.rows],
+        [(number(row.batch), instant(row.time), str(row.behind), pairs(row.row, _value)) for row in found.rows],
         title=f"the first {len(found.rows)} of {number(found.count)} late rows",
         right=("batch",),
     )

@@ -253,7 +253,7 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
         if found is None:
             raise
         raise PlatformError(found) from None
-    if findings := [finding for each in workers for finding in _faults(each, __version__)]:
+    if findings := [finding for worker in workers for finding in _faults(worker, __version__)]:
         raise PlatformError(findings)
 
 

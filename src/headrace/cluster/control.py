@@ -68,7 +68,7 @@ class ClusterState:
     @property
     def is_whole(self) -> bool:
         """Whether a master leads, and all that was started lives."""
-        return not self.dead and any(each.state == "ALIVE" for each in self.masters)
+        return not self.dead and any(master.state == "ALIVE" for master in self.masters)
 
 
 def start(
@@ -106,9 +106,9 @@ def stop(home: Path) -> tuple[str, ...]:
     known = read(home)
     if known is None:
         return ()
-    living = tuple(each.name for each in known.daemons if each.is_alive)
+    living = tuple(daemon.name for daemon in known.daemons if daemon.is_alive)
     for kind in ("worker", "master", "zookeeper"):
-        daemons.end(each for each in known.daemons if each.name.startswith(kind))
+        daemons.end(daemon for daemon in known.daemons if daemon.name.startswith(kind))
     forget(home)
     return living
 
@@ -117,7 +117,7 @@ def status(home: Path) -> ClusterState:
     """How the cluster stands, as its masters' pages tell. Raises PlatformError where none was started."""
     known = require(home)
     pages = [(port, web, _page(known.host, web)) for port, web in known.masters]
-    living = {each.name: each.pid for each in known.daemons if each.is_alive}
+    living = {daemon.name: daemon.pid for daemon in known.daemons if daemon.is_alive}
     leader = next((page for _, _, page in pages if page and page.get("status") == "ALIVE"), None)
     return ClusterState(
         url=known.url,
@@ -135,7 +135,7 @@ def status(home: Path) -> ClusterState:
             for each in (leader or {}).get("activeapps", [])
         ),
         processes=living,
-        dead=tuple(each.name for each in known.daemons if each.name not in living),
+        dead=tuple(daemon.name for daemon in known.daemons if daemon.name not in living),
     )
 
 
@@ -200,7 +200,7 @@ def _wait(home: Path, known: Cluster) -> None:
 
     def is_ready() -> bool:
         found = status(home)
-        alive = [each for each in found.workers if each.state == "ALIVE"]
+        alive = [worker for worker in found.workers if worker.state == "ALIVE"]
         return bool(found.dead) or (len(alive) >= known.workers and found.is_whole)
 
     ready = _wait_until(is_ready)

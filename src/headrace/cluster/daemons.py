@@ -86,11 +86,11 @@ class Cluster:
 
     def daemon(self, name: str) -> Daemon | None:
         """The process of that name, if it lives."""
-        return next((each for each in self.daemons if each.name == name and each.is_alive), None)
+        return next((daemon for daemon in self.daemons if daemon.name == name and daemon.is_alive), None)
 
     def with_daemon(self, made: Daemon) -> Cluster:
         """The cluster with a process in place of a former one of its name."""
-        return replace(self, daemons=(*(each for each in self.daemons if each.name != made.name), made))
+        return replace(self, daemons=(*(daemon for daemon in self.daemons if daemon.name != made.name), made))
 
 
 def read(home: Path) -> Cluster | None:
@@ -165,7 +165,7 @@ def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
 
 def end(daemons: Iterable[Daemon]) -> None:
     """Ask processes to end, and kill those that have not after some seconds."""
-    living = [each for each in daemons if each.is_alive]
+    living = [daemon for daemon in daemons if daemon.is_alive]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for each in living:
             if each.is_alive:
@@ -310,7 +310,7 @@ def find_log(home: Path, name: str) -> DaemonLog:
 
 def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
     """The logs of the executors of one application, those that have ended too."""
-    return tuple(each for each in _executors(home) if each.name.startswith(f"{application}/"))
+    return tuple(executor for executor in _executors(home) if executor.name.startswith(f"{application}/"))
 
 
 def last_message(log: DaemonLog) -> str:

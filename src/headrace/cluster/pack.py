@@ -183,11 +183,11 @@ def _pip_failure(said: str) -> Finding:
 
 def _copy(found: Distribution, place: Path) -> None:
     """Copy an installed distribution's files, without its commands and what Python has compiled."""
-    for each in found.files or ():
-        path = PurePosixPath(each)
+    for file in found.files or ():
+        path = PurePosixPath(file)
         if ".." in path.parts or path.is_absolute() or "__pycache__" in path.parts:
             continue
-        source = Path(str(found.locate_file(each)))
+        source = Path(str(found.locate_file(file)))
         if source.is_file():
             target = place / path
             target.parent.mkdir(parents=True, exist_ok=True)

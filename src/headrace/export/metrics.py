@@ -150,7 +150,7 @@ class MetricsObserver(Observer):
         )
 
     def _states(self, last: Mapping[str, BatchRecord]) -> Iterator[Metric]:
-        operators = [(query, each) for query, record in last.items() for each in record.operators]
+        operators = [(query, operator) for query, record in last.items() for operator in record.operators]
         rows = [([query, each.name], float(each.rows)) for query, each in operators if each.rows is not None]
         sizes = [([query, each.name], float(each.bytes)) for query, each in operators]
         commits = [([query, each.name], each.commit_ms / 1000) for query, each in operators]

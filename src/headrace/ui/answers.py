@@ -81,7 +81,7 @@ class Answers:
                     return {"batches": [], "before": None}
                 generation = self._generation(request, history, query)
                 found = pages.batch_page(history, query.name, generation, before=before, limit=limit, search=search)
-            return {"batches": [each.as_dict() for each in found.batches], "before": found.before}
+            return {"batches": [batch.as_dict() for batch in found.batches], "before": found.before}
 
         return self._for_all(request, page) if before == _LARGEST and not search else self._json(page())
 

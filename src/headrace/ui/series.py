@@ -47,8 +47,8 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
             lambda bucket: _last(s.lag.count for record in bucket for s in record.sources if s.name == name and s.lag)
         )
 
-    operators = list(dict.fromkeys(each.name for record in records for each in record.operators))
-    sources = list(dict.fromkeys(each.name for record in records for each in record.sources if each.lag))
+    operators = list(dict.fromkeys(operator.name for record in records for operator in record.operators))
+    sources = list(dict.fromkeys(source.name for record in records for source in record.sources if source.lag))
     # Where a sink tells what it took by itself, what Spark calls `addBatch` is the rest and that.
     told = any(record.write_ms is not None for record in records)
     writing = {"write": mean(lambda record: record.write_ms or 0)} if told else {}
@@ -79,7 +79,7 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
             for name in operators
         },
         "lags": {name: lag(name) for name in sources},
-        "lag_units": {each.name: each.lag.unit for record in records for each in record.sources if each.lag},
+        "lag_units": {source.name: source.lag.unit for record in records for source in record.sources if source.lag},
     }
 
 
@@ -101,17 +101,17 @@ def _with_breaks(buckets: Sequence[Bucket]) -> tuple[list[float], list[Bucket | 
 
 
 def _mean(numbers: Iterable[Number]) -> Number:
-    found = [each for each in numbers if each is not None]
+    found = [number for number in numbers if number is not None]
     return sum(found) / len(found) if found else None
 
 
 def _last(numbers: Iterable[Number]) -> Number:
-    found = [each for each in numbers if each is not None]
+    found = [number for number in numbers if number is not None]
     return found[-1] if found else None
 
 
 def _times(times: Iterable[datetime | None]) -> Iterator[float]:
-    return (each.timestamp() for each in times if each is not None)
+    return (time.timestamp() for time in times if time is not None)
 
 
 def _short(number: Number) -> Number:
@@ -160,7 +160,7 @@ def late(batches: Sequence[LateBatch], windows: set[tuple[str, str]]) -> dict[st
                 window["batches"] += 1
     newest = sorted(found.items(), key=lambda item: item[0][1], reverse=True)[:WINDOWS_MOST]
     return {
-        "rows": sum(each.rows for each in batches),
+        "rows": sum(batch.rows for batch in batches),
         "batches": len(batches),
         "of_unknown_lateness": unknown,
         "histogram": parts,

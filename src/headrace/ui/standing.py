@@ -118,14 +118,16 @@ def _sources(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) 
     """The rate and the lag of each source, as this query sees it."""
     seconds = _span(status, recent, now)
     # Before its first batch a query has sources all the same, and what they hold waits.
-    names = dict.fromkeys([*status.lags, *(source_of(each.name) for each in (recent[-1].sources if recent else ()))])
+    names = dict.fromkeys(
+        [*status.lags, *(source_of(source.name) for source in (recent[-1].sources if recent else ()))]
+    )
     for name in names:
         rows = sum(
             # Counted rightly for the batch as a whole, Spark's figures of its sources may be too high.
-            each.rows * record.rows / max(1, sum(one.rows for one in record.sources))
+            source.rows * record.rows / max(1, sum(one.rows for one in record.sources))
             for record in recent
-            for each in record.sources
-            if source_of(each.name) == name
+            for source in record.sources
+            if source_of(source.name) == name
         )
         yield name, _source(status.lags.get(name), rows / seconds if seconds else 0.0, now)
 

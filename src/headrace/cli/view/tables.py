@@ -150,15 +150,15 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
     """Every query of a project as its storage tells of it."""
     table = Fitting("query", "generation", "driver", "planned", "committed", "committed at", "watermark")
-    for each in statuses:
+    for statuse in statuses:
         table.add(
-            each.query,
-            str(each.generation),
-            each.driver or NOTHING,
-            formatting.number(each.planned),
-            formatting.number(each.committed),
-            formatting.instant(each.committed_at),
-            formatting.instant(each.watermark),
+            statuse.query,
+            str(statuse.generation),
+            statuse.driver or NOTHING,
+            formatting.number(statuse.planned),
+            formatting.number(statuse.committed),
+            formatting.instant(statuse.committed_at),
+            formatting.instant(statuse.watermark),
         )
     return table
 
