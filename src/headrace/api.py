@@ -170,8 +170,8 @@ def apply(
     from headrace.run.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
-    saved, known = read(Path(file)), known_application(project)
-    saved.require_project(project, known.id if known else "")
+    saved, application = read(Path(file)), known_application(project)
+    saved.require_project(project, application.id if application else "")
     return run_project(
         saved.accepting(project),
         list(saved.queries),
@@ -350,13 +350,13 @@ def _record_and_publish(project: Project, verdict: results.Verdict) -> results.V
         with suppress(HeadraceError), History.open(history_file(project.local_storage)) as history:
             history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))
             history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
-    told, hooks = Observers(), project.target.operations.hooks
-    told.install(project)
+    observers, hooks = Observers(), project.target.operations.hooks
+    observers.install(project)
     if hooks:
-        told.add(Hooks(hooks, project.name, told.report))
-    told.verdict(verdict.query, verdict.as_dict())
-    told.close()
-    return replace(verdict, findings=(*verdict.findings, *told.undelivered()))
+        observers.add(Hooks(hooks, project.name, observers.report))
+    observers.verdict(verdict.query, verdict.as_dict())
+    observers.close()
+    return replace(verdict, findings=(*verdict.findings, *observers.undelivered()))
 
 
 @judge_arguments

@@ -360,13 +360,13 @@ CODES = (
     Code("HR898", "OTLP or OpenLineage is not configured correctly"),
     Code("HR999", "an error was not foreseen"),
 )
-CATALOGUE = {each.code: each for each in CODES}
+CATALOGUE = {code.code: code for code in CODES}
 
 
 def passes(code: str, what: str) -> bool:
     """Whether a fault of this code, in these words, passes by itself; of a code of others only the words tell."""
-    known = CATALOGUE[code].passes if code in CATALOGUE else BY_WORDS
-    return known in (SOON, ALWAYS) or (known == BY_WORDS and has_passing_words(what))
+    kind = CATALOGUE[code].passes if code in CATALOGUE else BY_WORDS
+    return kind in (SOON, ALWAYS) or (kind == BY_WORDS and has_passing_words(what))
 
 
 def passes_soon(code: str) -> bool:
@@ -388,5 +388,5 @@ def objection(code: str, severity: Severity) -> str | None:
     """Why no finding may have this code and this severity, or None."""
     if code not in CATALOGUE:
         return f"the catalogue has no code {code}" if OURS.fullmatch(code) else None
-    known = CATALOGUE[code].severities
-    return None if severity in known else f"{code} is no {severity}; the catalogue has {' or '.join(known)}"
+    severities = CATALOGUE[code].severities
+    return None if severity in severities else f"{code} is no {severity}; the catalogue has {' or '.join(severities)}"

@@ -41,8 +41,8 @@ _USERINFO = re.compile(rf"(?P<before>{_SCHEME}[^\s:/@'\"]*:)(?P<value>[^\s/@'\"]
 def secrets_in(text: str) -> Iterator[str]:
     """The passwords in a text that is a url or holds one: before its `@`, or as `password=`, encoded as they should be
     or not."""
-    for found in _URL.finditer(text):
-        url = found.group()
+    for match in _URL.finditer(text):
+        url = match.group()
         for userinfo in {_userinfo(url), _userinfo(url.partition("?")[0])}:
             _, colon, password = userinfo.partition(":")
             if colon and password:
@@ -62,8 +62,8 @@ def encoding_fault(url: str, *, may: str = "") -> str | None:
     """The character of the password in `url` that must be encoded, None when all are; those in `may` need not be."""
     account = _userinfo(url.partition("?")[0] if "@" in url.partition("?")[0] else url)
     password = account.partition(":")[2]
-    found = re.finditer(r"[/?#@\[\]\s]|%(?![0-9A-Fa-f]{2})", password)
-    return next((each.group() for each in found if each.group() not in may), None)
+    matches = re.finditer(r"[/?#@\[\]\s]|%(?![0-9A-Fa-f]{2})", password)
+    return next((match.group() for match in matches if match.group() not in may), None)
 
 
 class Redactor:
@@ -82,8 +82,8 @@ class Redactor:
         Of several variables that have held a value, the last one is shown in its place.
         """
         with self._lock:
-            for each, instead in ((value, shown), *((inner, MASK) for inner in secrets_in(value))):
-                for form in _forms(each):
+            for secret, instead in ((value, shown), *((inner, MASK) for inner in secrets_in(value))):
+                for form in _forms(secret):
                     if form not in self._known or instead != MASK:
                         self._known[form] = (_pattern(form), instead)
             # A password is part of its url.

@@ -347,21 +347,21 @@ def _say_report(name: str, report: dict[str, Any]) -> None:
     """What was found of the rebuilt result."""
     click.echo(f"{name}: rebuilt up to batch {report['batch']}; {report['sentence']}")
     say_below(report["notes"])
-    found = report["differences"]
-    if found is None:
+    differences = report["differences"]
+    if differences is None:
         return
-    for sentence in found["columns"]:
+    for sentence in differences["columns"]:
         former = sentence.replace("in the sink", "in the former result").replace("the sink has", "the former has")
         click.echo(f"  {former}")
     for key, words in (
-        ("rows_before", f"rows in the former result, up to its batch {found['batch']}"),
+        ("rows_before", f"rows in the former result, up to its batch {differences['batch']}"),
         ("rows_after", "rows in the rebuilt one"),
         ("only_before", "rows in the former alone"),
         ("only_after", "rows in the rebuilt alone"),
         ("different", "rows with other values"),
     ):
-        click.echo(f"  {found[key]:>14,}  {words}")
-    for sample in found["samples"][:SAMPLES]:
+        click.echo(f"  {differences[key]:>14,}  {words}")
+    for sample in differences["samples"][:SAMPLES]:
         before, after = (json_text(sample[part]) if sample[part] else "-" for part in ("expected", "actual"))
         click.echo(f"    was {before}, is {after}")
 
@@ -463,9 +463,9 @@ def _require_change(project: Project, query: str, verb: str) -> AnyChange:
     """The change that is meant. Raises NothingToChange where there is none."""
     from headrace.change.change import NothingToChange
 
-    found = api.change(project, query)
-    if found is None:
-        what = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
+    pending = api.change(project, query)
+    if pending is None:
+        problem = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
         where = project.queries[query].where
-        raise NothingToChange(code="HR582", what=what, where=where, severity="note")
-    return found
+        raise NothingToChange(code="HR582", what=problem, where=where, severity="note")
+    return pending

@@ -42,8 +42,8 @@ def commands(directory: Path, *words: str) -> list[str]:
 def _program() -> str:
     """How to call headrace from any directory of this shell: by its name when it is on the path."""
     beside = Path(sys.executable).parent / "headrace"
-    found = shutil.which("headrace")
-    if found and Path(found).resolve() == beside.resolve():
+    program = shutil.which("headrace")
+    if program and Path(program).resolve() == beside.resolve():
         return "headrace"
     return shlex.quote(str(beside)) if beside.exists() else f"{shlex.quote(sys.executable)} -m headrace"
 

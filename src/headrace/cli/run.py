@@ -179,7 +179,7 @@ def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
         click.echo(f"      is:  {difference.now}")
         click.echo(f"      {difference.why}")
     say_below(judgement.notes)
-    for fix in dict.fromkeys(each.fix for each in refused if each not in judgement.notes):
+    for fix in dict.fromkeys(finding.fix for finding in refused if finding not in judgement.notes):
         click.echo(f"  {click.style('fix:', bold=True)} {fix}")
 
 

@@ -176,8 +176,8 @@ def _request(connection: socket.socket) -> Mapping[str, Any] | None:
             break
         text += part
     with suppress(ValueError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else None
+        request = json.loads(text)
+        return request if isinstance(request, dict) else None
     return None
 
 
@@ -260,12 +260,12 @@ def clear(storage: Path, pid: int) -> None:
 
 
 def _bind(path: Path) -> socket.socket:
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        found.bind(str(path))
+        bound.bind(str(path))
         path.chmod(0o600)
-        found.listen()
+        bound.listen()
     except BaseException:
-        found.close()
+        bound.close()
         raise
-    return found
+    return bound

@@ -161,12 +161,12 @@ def _call(hook: Hook, body: bytes, event: str) -> None:
     except OSError as error:
         raise HookError(error.strerror or str(error)) from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise HookError(f"it ended with exit code {done.returncode}" + (f": {said[-1][:200]}" if said else ""))
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise HookError(f"it ended with exit code {done.returncode}" + (f": {errors[-1][:200]}" if errors else ""))
 
 
 def _delivery_failure(hook: Hook, event: str, why: str) -> Finding:
     # A webhook's path is often its secret.
     place = hook.command[0] if hook.command else "/".join(hook.webhook.split("/")[:3]).rpartition("@")[2]
-    what = redacted(f"the hook {place} did not get a {event}: {why}")
-    return Finding(code="HR875", what=what, fix="correct the hook in headrace.yml; the queries run on without it")
+    problem = redacted(f"the hook {place} did not get a {event}: {why}")
+    return Finding(code="HR875", what=problem, fix="correct the hook in headrace.yml; the queries run on without it")

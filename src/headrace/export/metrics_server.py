@@ -47,8 +47,8 @@ def application(settings: Settings, board: Board, metrics: MetricsObserver) -> A
 
     def health(request: Request, state: Mapping[str, Any]) -> Response:
         # Without the token, whoever asks learns no names.
-        told = state if _may_read(settings, request.headers) else {"ok": state["ok"]}
-        return Response(json.dumps(told) + "\n", 200 if state["ok"] else 503, media_type="application/json")
+        facts = state if _may_read(settings, request.headers) else {"ok": state["ok"]}
+        return Response(json.dumps(facts) + "\n", 200 if state["ok"] else 503, media_type="application/json")
 
     routes = [
         Route("/metrics", _Scraped(metrics)),

@@ -126,14 +126,14 @@ def _place_refusal(user: str, project: Project) -> Finding | None:
     """Why `user`, if this machine knows them, cannot run the project, by the rights of its directories."""
     # Whoever is not known here, or what cannot be looked at, is not judged.
     with suppress(KeyError, OSError):
-        known = pwd.getpwnam(user)
-        groups = os.getgrouplist(known.pw_name, known.pw_gid)
+        account = pwd.getpwnam(user)
+        groups = os.getgrouplist(account.pw_name, account.pw_gid)
         root = project.root.resolve()
         for place, verb, bits in ((root, "read", 0o5), (root / project.local_storage, "write into", 0o7)):
             while not place.exists():
                 place = place.parent
             for directory, needed in ((place, bits), *((parent, 0o1) for parent in place.parents)):
-                if not _has_rights(known.pw_uid, groups, directory, needed):
+                if not _has_rights(account.pw_uid, groups, directory, needed):
                     return Finding(
                         code="HR877",
                         what=f"the user {user} may not {verb} {place}, for the rights of {directory}",
@@ -147,9 +147,9 @@ def _has_rights(uid: int, groups: list[int], directory: Path, needed: int) -> bo
     with suppress(OSError):
         if hasattr(os, "getxattr") and os.getxattr(directory, "system.posix_acl_access"):
             return True
-    found = directory.stat()
-    shift = 6 if found.st_uid == uid else 3 if found.st_gid in groups else 0
-    return (stat.S_IMODE(found.st_mode) >> shift) & needed == needed
+    status = directory.stat()
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid in groups else 0
+    return (stat.S_IMODE(status.st_mode) >> shift) & needed == needed
 
 
 class Notifier(Observer):
@@ -214,11 +214,11 @@ class Notifier(Observer):
 def systemd_version() -> int | None:
     """The version of this machine's systemd; None where there is none."""
     try:
-        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return None
-    found = re.match(r"systemd (\d+)", said)
-    return int(found[1]) if found else None
+    match = re.match(r"systemd (\d+)", output)
+    return int(match[1]) if match else None
 
 
 def unit_name(project: Project) -> str:
@@ -232,8 +232,8 @@ def unit_name(project: Project) -> str:
 def command() -> list[str]:
     """How this Headrace is called, by its absolute path."""
     beside = Path(sys.executable).parent / "headrace"
-    found = str(beside) if beside.is_file() else shutil.which("headrace")
-    return [found] if found else [sys.executable, "-m", "headrace"]
+    program = str(beside) if beside.is_file() else shutil.which("headrace")
+    return [program] if program else [sys.executable, "-m", "headrace"]
 
 
 def write_monitoring(directory: Path, project: Project) -> list[Path]:

@@ -73,12 +73,12 @@ class SourceLags:
         """The same, where a source does not answer as the newest batch has told it."""
         counted = {status.query: status.batch for status in statuses if status.batch is not None}
         asked = self.of([status.query for status in statuses], counted)
-        found = []
+        current = []
         for status in statuses:
-            told, answers = status.lags, asked.get(status.query, {})
-            lags = {name: answers.get(name) or told.get(name) for name in answers or told}
-            found.append(replace(status, lags=lags, backlog=total(lags)))
-        return found
+            recorded, answers = status.lags, asked.get(status.query, {})
+            lags = {name: answers.get(name) or recorded.get(name) for name in answers or recorded}
+            current.append(replace(status, lags=lags, backlog=total(lags)))
+        return current
 
     def _question(self, name: str, counted: int | None) -> _Question:
         question = self._asked.setdefault(name, _Question(project=self._project, query=self._project.queries[name]))
@@ -165,42 +165,42 @@ def _ask_sources(
 
 def read_reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
     """The same as Spark's report of a batch tells it, without asking anybody; of sources that know to read it."""
-    found: dict[str, Lag] = {}
+    lags: dict[str, Lag] = {}
     sources = {source.name: source.connector for source in project.sources_of(query)}
     for progress in record.sources:
         name = source_of(progress.name)
         if name not in sources or progress.end is None or progress.latest is None:
             continue
         lag = sources[name].reported_lag(progress.end, progress.latest)
-        if lag is not None and (name not in found or found[name].count < lag.count):
-            found[name] = lag
-    return found
+        if lag is not None and (name not in lags or lags[name].count < lag.count):
+            lags[name] = lag
+    return lags
 
 
 def total(parts: Mapping[str, Lag | None]) -> Lag | None:
     """The sum; None where one part is not known, or they count different things."""
-    known = [part for part in parts.values() if part is not None]
-    if not known or len(known) < len(parts) or len({part.unit for part in known}) > 1:
+    lags = [part for part in parts.values() if part is not None]
+    if not lags or len(lags) < len(parts) or len({part.unit for part in lags}) > 1:
         return None
-    sizes = [part.bytes for part in known if part.bytes is not None]
-    oldest = [part.oldest_ms for part in known if part.oldest_ms is not None]
+    sizes = [part.bytes for part in lags if part.bytes is not None]
+    oldest = [part.oldest_ms for part in lags if part.oldest_ms is not None]
     return Lag(
-        count=sum(part.count for part in known),
-        unit=known[0].unit,
-        bytes=sum(sizes) if len(sizes) == len(known) else None,
-        left_out=sum(part.left_out for part in known),
-        changed=sum(part.changed for part in known),
-        problem=next((part.problem for part in known if part.problem), ""),
-        oldest_ms=min(oldest) if len(oldest) == sum(part.count > 0 for part in known) > 0 else None,
-        at_ms=min((part.at_ms for part in known if part.at_ms is not None), default=None),
+        count=sum(part.count for part in lags),
+        unit=lags[0].unit,
+        bytes=sum(sizes) if len(sizes) == len(lags) else None,
+        left_out=sum(part.left_out for part in lags),
+        changed=sum(part.changed for part in lags),
+        problem=next((part.problem for part in lags if part.problem), ""),
+        oldest_ms=min(oldest) if len(oldest) == sum(part.count > 0 for part in lags) > 0 else None,
+        at_ms=min((part.at_ms for part in lags if part.at_ms is not None), default=None),
     )
 
 
 def _lag_of(source: NamedSource, prefixes: Mapping[str, SourcePrefix], further: Sequence[str]) -> Lag | None:
     uses = (source.name, *(use for use in further if source_of(use) == source.name))
-    found = [source.connector.lag(prefixes[use]) for use in uses]
-    known = [each for each in found if each is not None]
-    return max(known, key=lambda each: each.count) if len(known) == len(found) else None
+    answers = [source.connector.lag(prefixes[use]) for use in uses]
+    lags = [lag for lag in answers if lag is not None]
+    return max(lags, key=lambda lag: lag.count) if len(lags) == len(answers) else None
 
 
 def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
@@ -210,10 +210,10 @@ def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterat
         return
     try:
         prefixes = _read_prefixes(layout, [source.name for source in sources])
-        found = [(source, each) for source in sources for each in source.connector.left_out(prefixes[source.name])]
+        problems = [(source, fault) for source in sources for fault in source.connector.left_out(prefixes[source.name])]
     except (HeadraceError, OSError):
         return
-    for source, problem in found:
+    for source, problem in problems:
         yield Finding(
             code=problem.code,
             what=f"source '{source.name}': {problem.what}",

@@ -59,12 +59,12 @@ class History:
                 path.touch(mode=0o600)
                 connection = _connect(str(path))
             try:
-                found = connection.execute("PRAGMA user_version").fetchone()[0]
-                if found > VERSION:
-                    raise newer_history(path, found)
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version > VERSION:
+                    raise newer_history(path, version)
                 if not read_only:
                     create(connection)
-                elif found == 0:
+                elif version == 0:
                     raise no_history(path)
             except BaseException:
                 connection.close()
@@ -100,8 +100,8 @@ class History:
         now, text = time.time(), redacted(json.dumps(state.as_dict(), default=str, ensure_ascii=False))
         with self._transaction() as db:
             if run is not None:
-                known = (state.state, now, run)
-                db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", known)
+                values = (state.state, now, run)
+                db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", values)
             before = db.execute("SELECT * FROM states WHERE query = ?", (state.query,)).fetchone()
             own = before is None or tuple(before)[1:4] == self._own
             if not own and before["host"] == self._own[0] and state_of(before).state == "killed":
@@ -173,9 +173,11 @@ class History:
         with self._snapshot() as db:
             of_query = (query, generation)
             runs = db.execute("SELECT count(*) FROM runs WHERE query = ? AND generation = ?", of_query).fetchone()[0]
-            found = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
-        known = {batch for (batch,) in found}
-        return [batch for batch in range(min(known, default=0), through + 1) if batch not in known] if runs > 1 else []
+            rows = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
+        batches = {batch for (batch,) in rows}
+        return (
+            [batch for batch in range(min(batches, default=0), through + 1) if batch not in batches] if runs > 1 else []
+        )
 
     def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
         """The newest batches of a generation of a query (None: the newest first), in order."""
@@ -287,12 +289,12 @@ class History:
         with self._transaction() as db:
             columns = "batch, run, rows, record"
             among = "FROM batches WHERE query = ? AND generation = ? AND batch > ?"
-            found = [list(row) for row in db.execute(f"SELECT {columns} {among} ORDER BY batch", (*whose, after))]
-            if found:
-                keep(found)
+            removed = [list(row) for row in db.execute(f"SELECT {columns} {among} ORDER BY batch", (*whose, after))]
+            if removed:
+                keep(removed)
                 db.execute(f"DELETE {among}", (*whose, after))
                 self._add_rows(
-                    db, whose, -sum(row[2] for row in found), -sum(_quarantined_rows(row[3]) for row in found)
+                    db, whose, -sum(row[2] for row in removed), -sum(_quarantined_rows(row[3]) for row in removed)
                 )
 
     def restore_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
@@ -380,10 +382,10 @@ def _killed_states(db: sqlite3.Connection) -> list[sqlite3.Row]:
 def _end_killed(db: sqlite3.Connection, row: sqlite3.Row) -> None:
     """Note once that a process was killed: as the state of the query, the end of its run, and an event."""
     state = state_of(row)
-    found = db.execute(
+    unended = db.execute(
         "SELECT id FROM runs WHERE query = ? AND pid = ? AND ended IS NULL", (row["query"], row["pid"])
     ).fetchone()
-    run = found["id"] if found else None
+    run = unended["id"] if unended else None
     db.execute("UPDATE runs SET state = 'killed', ended = seen WHERE id = ?", (run,))
     text = json.dumps(state.as_dict(), default=str, ensure_ascii=False)
     db.execute("UPDATE states SET state = ? WHERE query = ?", (text, row["query"]))

@@ -55,10 +55,10 @@ class Live:
         looked_at = 0.0
         while self._listeners:
             anew = time.monotonic() - looked_at >= ANEW_SECONDS
-            found = await run_in_threadpool(self._look, anew)
-            if found is not None:
+            standings = await run_in_threadpool(self._look, anew)
+            if standings is not None:
                 looked_at = time.monotonic()
-                self._tell(f"event: standing\ndata: {json.dumps(found)}\n\n")
+                self._tell(f"event: standing\ndata: {json.dumps(standings)}\n\n")
             self.followed_since = self.followed_since or time.monotonic()
             await asyncio.sleep(LOOK_SECONDS)
         self._last, self.followed_since = "", None
@@ -99,11 +99,11 @@ class Shared:
             if mark != self._of or len(self._answers) >= ANSWERS_MOST:
                 self._of, self._answers = mark, {}
             answers = self._answers
-            known = answers.get(key)
-            if known is None:
+            earlier = answers.get(key)
+            if earlier is None:
                 made = answers[key] = Future()
-        if known is not None:
-            return known.result()
+        if earlier is not None:
+            return earlier.result()
         try:
             made.set_result(make())
         except BaseException as error:

@@ -50,8 +50,8 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
     operators = list(dict.fromkeys(operator.name for record in records for operator in record.operators))
     sources = list(dict.fromkeys(source.name for record in records for source in record.sources if source.lag))
     # Where a sink tells what it took by itself, what Spark calls `addBatch` is the rest and that.
-    told = any(record.write_ms is not None for record in records)
-    writing = {"write": mean(lambda record: record.write_ms or 0)} if told else {}
+    is_measured = any(record.write_ms is not None for record in records)
+    writing = {"write": mean(lambda record: record.write_ms or 0)} if is_measured else {}
     phases = [name for name in PHASES if any(name in record.durations for record in records)]
     return {
         "batches": len(records),
@@ -72,9 +72,9 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
         "late": column(lambda bucket: sum(record.dropped_by_watermark for record in bucket)),
         "operators": {
             name: {
-                "rows": operator(name, lambda each: each.rows),
-                "bytes": operator(name, lambda each: each.bytes),
-                "commit_ms": operator(name, lambda each: each.commit_ms),
+                "rows": operator(name, lambda state: state.rows),
+                "bytes": operator(name, lambda state: state.bytes),
+                "commit_ms": operator(name, lambda state: state.commit_ms),
             }
             for name in operators
         },
@@ -88,26 +88,26 @@ def _with_breaks(buckets: Sequence[Bucket]) -> tuple[list[float], list[Bucket | 
     times = [bucket[-1].at.timestamp() for bucket in buckets]
     steps = [after - before for before, after in pairwise(times)]
     longest = max(GAP_SECONDS, GAP_STEPS * median(steps)) if steps else 0.0
-    at, found, ended = list[float](), list[Bucket | None](), None
+    at, points, ended = list[float](), list[Bucket | None](), None
     for time, bucket in zip(times, buckets, strict=True):
         began = bucket[0].at.timestamp()
         if ended is not None and began - ended > longest:
             at.append((began + ended) / 2)
-            found.append(None)
+            points.append(None)
         at.append(time)
-        found.append(bucket)
+        points.append(bucket)
         ended = time + bucket[-1].duration_ms / 1000
-    return at, found
+    return at, points
 
 
 def _mean(numbers: Iterable[Number]) -> Number:
-    found = [number for number in numbers if number is not None]
-    return sum(found) / len(found) if found else None
+    values = [number for number in numbers if number is not None]
+    return sum(values) / len(values) if values else None
 
 
 def _last(numbers: Iterable[Number]) -> Number:
-    found = [number for number in numbers if number is not None]
-    return found[-1] if found else None
+    values = [number for number in numbers if number is not None]
+    return values[-1] if values else None
 
 
 def _times(times: Iterable[datetime | None]) -> Iterator[float]:
@@ -139,26 +139,26 @@ def late(batches: Sequence[LateBatch], windows: set[tuple[str, str]]) -> dict[st
     counts below how far the oldest one of its batch was behind.
     """
     parts = [{"up_to_seconds": end, "rows": 0, "batches": 0} for end in ENDS]
-    found: dict[tuple[str, datetime], dict[str, Any]] = {}
+    by_window: dict[tuple[str, datetime], dict[str, Any]] = {}
     unknown = 0
-    for each in batches:
-        if each.oldest is None or each.watermark is None or each.oldest >= each.watermark:
-            unknown += each.rows
+    for late_batch in batches:
+        if late_batch.oldest is None or late_batch.watermark is None or late_batch.oldest >= late_batch.watermark:
+            unknown += late_batch.rows
             continue
-        behind = (each.watermark - each.oldest).total_seconds()
+        behind = (late_batch.watermark - late_batch.oldest).total_seconds()
         part = next(part for part, end in zip(parts, ENDS, strict=True) if end is None or behind < end)
-        part["rows"] = (part["rows"] or 0) + each.rows
+        part["rows"] = (part["rows"] or 0) + late_batch.rows
         part["batches"] = (part["batches"] or 0) + 1
         for length, slide in windows:
-            begins, ends = _window(each.oldest, length, slide)
-            if ends <= each.watermark:
-                window = found.setdefault(
+            begins, ends = _window(late_batch.oldest, length, slide)
+            if ends <= late_batch.watermark:
+                window = by_window.setdefault(
                     (length, begins),
                     {"length": length, "begins": begins.isoformat(), "ends": ends.isoformat(), "rows": 0, "batches": 0},
                 )
-                window["rows"] += each.rows
+                window["rows"] += late_batch.rows
                 window["batches"] += 1
-    newest = sorted(found.items(), key=lambda item: item[0][1], reverse=True)[:WINDOWS_MOST]
+    newest = sorted(by_window.items(), key=lambda item: item[0][1], reverse=True)[:WINDOWS_MOST]
     return {
         "rows": sum(batch.rows for batch in batches),
         "batches": len(batches),

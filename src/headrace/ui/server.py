@@ -91,9 +91,9 @@ def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicor
                 ssl_keyfile=address.key,
             )
         except OSError as error:
-            what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
+            problem = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
             fix = "give --certificate and --key two PEM files that belong together"
-            raise PlatformError(code="HR892", what=what, fix=fix) from error
+            raise PlatformError(code="HR892", what=problem, fix=fix) from error
         try:
             yield (
                 server,
@@ -108,8 +108,8 @@ def require_extra() -> None:
     """Raise PlatformError where the packages are missing."""
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
-        what = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
-        raise PlatformError(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'")
+        problem = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
+        raise PlatformError(code="HR011", what=problem, fix="install the extra: pip install 'headrace[ui]'")
 
 
 def require_closed(address: ServedAddress) -> None:
@@ -117,9 +117,9 @@ def require_closed(address: ServedAddress) -> None:
     try:
         socket.getaddrinfo(address.host, address.port)
     except (OSError, UnicodeError):
-        what = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
+        problem = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
         fix = "give an IP address or a name of this machine, as 127.0.0.1 or 0.0.0.0; the port has --port of its own"
-        raise PlatformError(code="HR892", what=what, fix=fix) from None
+        raise PlatformError(code="HR892", what=problem, fix=fix) from None
     fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave it out"
     if address.token and len(address.token) < TOKEN_SHORTEST:
         raise _refusal(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)

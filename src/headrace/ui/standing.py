@@ -27,10 +27,10 @@ def standings(
     """Every query of the project, by name; one that never ran has the state `never started`."""
     now = now or datetime.now(timezone.utc)
     asked = lags.of(project.queries)
-    known = {status.query: status for status in lags.now(history.statuses())} if history else {}
+    statuses = {status.query: status for status in lags.now(history.statuses())} if history else {}
     return {
-        name: _standing(project, query, known[name], history, now)
-        if history and name in known
+        name: _standing(project, query, statuses[name], history, now)
+        if history and name in statuses
         else _never(query, asked[name], now)
         for name, query in project.queries.items()
     }
@@ -78,8 +78,8 @@ def _findings(
     """The error that it stands with, and what its last batches show while it runs."""
     # That of an earlier process is over.
     if status.error is not None and (status.error_pid == status.pid or status.fenced):
-        found = status.now.finding() or status.error
-        yield found.weighed("error") if status.in_trouble else found
+        finding = status.now.finding() or status.error
+        yield finding.weighed("error") if status.in_trouble else finding
     if status.state == "killed":
         yield Finding(
             code="HR893",
@@ -152,5 +152,5 @@ def _span(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> 
 
 
 def _newest_event(recent: Sequence[BatchRecord]) -> str | None:
-    found = [record.event_max for record in recent if record.event_max is not None]
-    return max(found).isoformat() if found else None
+    times = [record.event_max for record in recent if record.event_max is not None]
+    return max(times).isoformat() if times else None

@@ -89,9 +89,9 @@ class Fitting:
         """What else is known of a query, as much in a line as there is room for."""
         for line in wrap(self._besides.get(number, ""), width, initial_indent=GAP, subsequent_indent=2 * GAP):
             yield Text(line, style="cyan")
-        known = zip(self.columns[shown:], self.rows[number][shown:], strict=True)
+        figures = zip(self.columns[shown:], self.rows[number][shown:], strict=True)
         line = ""
-        for pair in (f"{column} {figure}" for column, figure in known if figure != NOTHING):
+        for pair in (f"{column} {figure}" for column, figure in figures if figure != NOTHING):
             if line and len(f"{GAP}{line}, {pair},") > width:
                 yield Text(f"{GAP}{line},", style="dim")
                 line = pair
@@ -170,9 +170,9 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
         *("state rows", "cache hits", "lag"),
     )
     table = Fitting("query", "state", *figures)
-    known = {status.query: status for status in statuses}
-    for name in dict.fromkeys([*queries, *known]):
-        status = known.get(name)
+    by_name = {status.query: status for status in statuses}
+    for name in dict.fromkeys([*queries, *by_name]):
+        status = by_name.get(name)
         if status is None:
             table.add(name, "never started", *[NOTHING] * len(figures))
             continue
