@@ -1,4 +1,4 @@
-"""The errors and findings of Headrace (where, code, what, fix), and what it tells as plain data.
+"""The errors and findings of Headrace (where, code, what, fix), and values as plain data.
 
 HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
         return {key if isinstance(key, str | int) else str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         parts = map(plain, value)
-        return tuple(parts) if isinstance(value, tuple) else list(each_plain)
+        return tuple(parts) if isinstance(value, tuple) else list(parts)
     return _by_name(value) if is_dataclass(value) else value
 
 
@@ -144,7 +144,7 @@ class Finding(PlainData):
 
     @property
     def passes(self) -> bool:
-        """Whether a later start can succeed although nobody has corrected anything."""
+        """Whether a later start can succeed without a correction."""
         return passes(self.code, self.what)
 
     @property
@@ -242,7 +242,7 @@ class Fenced(QueryFailed):
 
 
 class SinkError(QueryFailed):
-    """The sink refused a batch or could not take it; its message says whether that is in, or that nobody knows."""
+    """The sink refused a batch or could not take it; its message says whether the batch was written, if that is known."""
 
 
 class NothingChanged(SinkError):

@@ -21,7 +21,7 @@ SECRET_NAME = re.compile(
 # A value of so many characters is masked wherever it stands, a shorter one only as a word of its own, and one that is
 # shorter still only where a value stands: a password of one letter is no reason to mask that letter.
 _ANYWHERE, _AS_WORD = 12, 4
-# Words of our own messages: to mask them everywhere would tell that one is the password.
+# Words of our own messages: masking them everywhere would reveal that one is the password.
 _COMMON = ("password", "secret", "token", "postgres", "postgresql", "mysql", "mariadb", "root", "admin", "user", "test")
 # What an option that switches something may be.
 _NO_SECRETS = ("true", "false", "none", "0", "1")

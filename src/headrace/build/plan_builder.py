@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reader = Callable[[NamedSource], "DataFrame"]
-# A session has one set of names, and tables are refreshed beside what else is built.
+# A session has one set of names, and tables are refreshed while other DataFrames are built.
 _NAMES = threading.Lock()
 
 
@@ -242,7 +242,7 @@ def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query
 def register_written(project: Project, query: Query, spark: SparkSession) -> None:
     """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
     for writer, _ in _unknown_tables(project, query, spark):
-        with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
+        with suppress(HeadraceError):  # The other query's own check reports its fault.
             _register(writer, _result(project, writer, spark))
 
 

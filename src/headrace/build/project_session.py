@@ -28,7 +28,7 @@ def session(
     overrides: Mapping[str, str] | None = None,
     preparing: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The session of `project`'s target, started if there is none yet; `preparing` is told of each step as it begins.
+    """The session of `project`'s target, started if there is none yet; `preparing` gets each step as it begins.
 
     Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
     """

@@ -91,7 +91,7 @@ class Tables:
         return tuple(name for name, number in versions.items() if self.version(name, number) is None)
 
     def begin(self) -> tuple[dict[str, int], tuple[Finding, ...]]:
-        """Compute every table, and tell which were not to be had: those continue with their last version.
+        """Compute every table; return the versions, and a finding for each that continues with its last version.
 
         Raises CheckFailed for a table that has no version yet.
         """

@@ -99,7 +99,7 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
 @click.option("--lock", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Take versions from it.")
 @reads_project
 def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: ProjectOptions) -> int:
-    """Pack what workers need beside Python and Spark, for workers whose Python lacks it.
+    """Pack the packages that workers need and whose Python lacks.
 
     That is what the project's sources and sinks import there, each PACKAGE that functions of the project import, and
     what these need: the versions that are installed here, or those of a lock file, which pip fetches. A target with

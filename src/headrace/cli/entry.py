@@ -1,6 +1,6 @@
-"""Where the command `headrace` begins and ends: the group of commands, and every error turned into a sentence.
+"""The command `headrace`: its group of commands, and how each error becomes a sentence.
 
-Of an error that was not foreseen a crash log is written, so that it can be reported.
+An unforeseen error leaves a crash log, so that it can be reported.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def headrace(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code; no exception but SystemExit ever leaves it."""
+    """Run the command line and return its exit code; it raises nothing but SystemExit."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with standard_streams(out=RedactingStream(sys.stdout), err=RedactingStream(sys.stderr)):
         return _run(given, as_json="--json" in given)
@@ -124,7 +124,7 @@ def _run(given: list[str], *, as_json: bool) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does; Python must not complain once more at its exit.
+        # The reader of our output has closed it, as `head` does; Python must not complain again at its exit.
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
         return 0
     except Exception as error:

@@ -34,7 +34,7 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     """Say which files of a checkpoint are bad; 1 when a start would be refused.
 
     Looks at all that the next start of each QUERY, or of every one, would begin with: offsets, commits, the logs of
-    sources, the state, and what Headrace keeps beside them. Nothing is changed and nothing is started. For each bad
+    sources, the state, and Headrace's own records. Nothing is changed and nothing is started. For each bad
     file it says what is lost and what to do. `headrace run` takes the same look before each start. Of a QUERY that is
     named it shows as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
     """

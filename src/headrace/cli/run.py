@@ -50,7 +50,7 @@ def trigger_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
 )
-@click.option("--verify-every", metavar="INTERVAL", help='Verify the results beside their run, as "1 hour".')
+@click.option("--verify-every", metavar="INTERVAL", help='Verify the results while they are written, as "1 hour".')
 @click.option("--verify-parts", type=click.IntRange(1), metavar="N", help="Of their keys one of N parts each time.")
 @reads_project
 def run(

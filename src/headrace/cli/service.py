@@ -100,7 +100,7 @@ def ui(
     """Show the project in the browser: state, rates, faults.
 
     The pages read the history, and need neither Spark nor a running application. They are
-    served to this machine alone, to whoever has the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
+    served to this machine alone, and ask for the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
     and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
     Ctrl-C ends.
     """
@@ -119,7 +119,7 @@ def ui(
 
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
-    """The dashboard beside a run, for this machine alone; gives its link."""
+    """Serve the dashboard during a run, to this machine alone; yields its link."""
     from headrace.ui.server import PORT, ServedAddress, serve_in_background
 
     return serve_in_background(project, ServedAddress(port=PORT if port is None else port, token=_token()))

@@ -53,12 +53,12 @@ def is_loopback(master: str) -> bool:
 
 
 def is_elsewhere(master: str) -> bool:
-    """Whether executors may run on other machines than the driver's; what names no cluster is told when it starts."""
+    """Whether executors may run on other machines than the driver's; the start refuses other masters."""
     return master.startswith(_CLUSTERS) and not is_loopback(master)
 
 
 def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
-    """What a session needs for `master` beside its `own` settings: the secret of a cluster that was started here."""
+    """The settings that a session for `master` needs besides its `own`: the secret of a cluster started here."""
     cluster = _local_cluster(master)
     if cluster is None:
         return {}
@@ -91,9 +91,9 @@ def make_ready(
 ) -> None:
     """Wait for the executors, and send the workers Headrace's own code; they have to have `packages`.
 
-    storage: what they have to reach. begin: told of each step as it begins. Raises PlatformError where no executor
-    comes, for which Spark would wait for ever with a warning in its log, where the Python of a worker cannot run what
-    it is sent, or sees no storage.
+    storage: what they have to reach. begin: called with each step as it begins. Raises PlatformError if no executor
+    comes (Spark would wait for ever, with a warning in its log), or if a worker's Python cannot run what it is sent, or
+    does not see the storage.
     """
     if not master_hosts(master):
         return
@@ -299,7 +299,7 @@ def _faults(worker: Worker, version: str) -> Iterator[Finding]:
 
 
 def _worker_refusal(message: str, own: str) -> Finding | None:
-    """Why no worker's Python came up, where the message tells."""
+    """Why no worker's Python came up, if the message says so."""
     if (other := _OTHER_PYTHON.search(message)) is not None:
         problem = f"the workers have Python {other['worker']}, and the driver {own}: Spark runs no two of them together"
         return Finding(code="HR826", what=problem, fix=f"install Python {own} on the workers, {_CHOOSE}")

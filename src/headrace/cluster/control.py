@@ -24,7 +24,7 @@ _ANSWER_SECONDS = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class MasterState:
-    """A master as its own page tells. state: ALIVE, STANDBY, RECOVERING, or `dead` where it does not answer."""
+    """A master, by its own page. state: ALIVE, STANDBY, RECOVERING, or `dead` where it does not answer."""
 
     url: str
     web: str
@@ -33,7 +33,7 @@ class MasterState:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """A worker as the leading master tells; `unknown` where none does."""
+    """A worker, by the page of the leading master; `unknown` without one."""
 
     name: str
     web: str
@@ -114,7 +114,7 @@ def stop(home: Path) -> tuple[str, ...]:
 
 
 def status(home: Path) -> ClusterState:
-    """How the cluster stands, as its masters' pages tell. Raises PlatformError where none was started."""
+    """The state of the cluster by its masters' pages. Raises PlatformError if none was started."""
     cluster = require(home)
     pages = [(port, web, _page(cluster.host, web)) for port, web in cluster.masters]
     living = {daemon.name: daemon.pid for daemon in cluster.daemons if daemon.is_alive}
@@ -222,7 +222,7 @@ def _wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def _page(host: str, web: int) -> dict[str, Any] | None:
-    """What a master's page tells; None if it does not answer."""
+    """The JSON of a master's page; None if it does not answer."""
     try:
         with urlopen(f"http://{host}:{web}/json/", timeout=_ANSWER_SECONDS) as answer:
             page = json.load(answer)

@@ -49,7 +49,7 @@ def default_home() -> Path:
 class Daemon:
     """A process of the cluster: a master, a worker or a ZooKeeper.
 
-    birth: tells the process from a later one of the same number. port: where it takes what it is asked; web: its pages.
+    birth: differs for a later process of the same number. port: of its requests; web: of its pages.
     """
 
     name: str
@@ -117,7 +117,7 @@ def write(home: Path, cluster: Cluster) -> None:
 
 
 def forget(home: Path) -> None:
-    """Let the cluster be none; its logs stay."""
+    """Delete the record of the cluster; its logs stay."""
     _file(home).unlink(missing_ok=True)
 
 
@@ -176,14 +176,14 @@ def end(daemons: Iterable[Daemon]) -> None:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on now."""
+    """Find a port that is free now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Whether somebody listens on a port."""
+    """Whether a process listens on a port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0
@@ -314,7 +314,7 @@ def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
 
 
 def last_message(log: DaemonLog) -> str:
-    """Why a process has ended, by its last words that tell: an exception, or what Java does not know."""
+    """Why a process has ended: the last exception, or option unknown to Java, that it printed."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line)]
     return next(iter([*telling[-1:], *filter(None, lines[-1:])]), "")

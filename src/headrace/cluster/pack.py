@@ -30,7 +30,7 @@ _OF_SPARK = ("pyspark", "py4j")
 _OURS = "headrace"
 _SUFFIXES = (".tar.gz", ".tgz", ".tar")
 _HASHES = re.compile(r"\s--hash|\s#")
-# As pip tells it, on lines of their own.
+# As pip prints it, on lines of their own.
 _OTHER_FILE = re.compile(
     r"^\s+(?P<name>\S+) from .*\n\s+Expected (?P<kind>\w+) (?P<wanted>\w+)(?:\n\s+Expected\s+or \w+)*\n"
     r"\s+Got\s+(?P<got>\w+)",
@@ -53,7 +53,7 @@ class Packed:
 
 
 def settings(archive: Path | str, own: Mapping[str, str]) -> dict[str, str]:
-    """What lets Spark unpack an archive beside each executor, and Python find the packages; `own`: of the project."""
+    """The settings by which Spark unpacks an archive for each executor, and Python finds it; `own`: of the project."""
     archives = [f"{archive}#{DIRECTORY}", *filter(None, [own.get("spark.archives")])]
     paths = [f"./{DIRECTORY}", *filter(None, [own.get("spark.executorEnv.PYTHONPATH")])]
     return {"spark.archives": ",".join(archives), "spark.executorEnv.PYTHONPATH": ":".join(paths)}
@@ -150,7 +150,7 @@ def read_lock(file: Path) -> dict[str, str]:
 def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> dict[str, str]:
     if missing := sorted(set(wanted) - set(entries)):
         problem = f"the lock file names no version of {', '.join(missing)}"
-        raise PlatformError(code="HR857", what=problem, fix="lock the project's dependencies anew")
+        raise PlatformError(code="HR857", what=problem, fix="lock the project's dependencies again")
     lines = [entries[name] for name in wanted]
     chosen = place / "chosen.txt"
     chosen.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -174,7 +174,7 @@ def _pip_failure(output: str) -> Finding:
     if other := _OTHER_FILE.search(output):
         problem = f"{other['name']} is another file than the lock file names: its {other['kind']} begins with "
         problem += f"{other['got'][:12]}, and that of the lock file with {other['wanted'][:12]}"
-        fix = "see where pip fetches from and who has changed the file there; or lock the dependencies anew"
+        fix = "see where pip fetches from and who has changed the file there; or lock the dependencies again"
         return Finding(code="HR857", what=problem, fix=fix)
     line = next((line for line in output.splitlines() if "ERROR" in line), output.strip()[-200:])
     problem = f"pip cannot install what the lock file names: {line.removeprefix('ERROR: ')}"

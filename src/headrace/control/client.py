@@ -202,7 +202,7 @@ def _connect(path: Path) -> socket.socket:
                     raise
                 time.sleep(_POLL_SECONDS)
         if path.stat().st_uid not in (os.getuid(), 0) and os.getuid() != 0:
-            raise PermissionError("the socket belongs to somebody else")
+            raise PermissionError("the socket belongs to another user")
     except BaseException:
         connection.close()
         raise

@@ -256,7 +256,7 @@ Line: TypeAlias = Mapping[str, Any]
 
 
 class Child:
-    """`python -m ...` in a process group of its own; `lines` holds what it said and nobody has read yet."""
+    """`python -m ...` in a process group of its own; `lines` holds the output that was not read yet."""
 
     def __init__(self, arguments: Sequence[str], *, log: Path) -> None:
         self.log = log

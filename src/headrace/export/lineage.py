@@ -57,7 +57,7 @@ class LineageStart:
 
 
 class Lineage(Observer):
-    """Tells of each start of a query and its end; a restart is a run of its own.
+    """Sends an event for each start of a query and its end; a restart is a run of its own.
 
     Sends events from a thread of its own; a server that is unreachable is reported once until it is back.
 

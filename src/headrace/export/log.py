@@ -29,7 +29,7 @@ FILE = "headrace.log"
 
 
 def log_directory(storage: Path) -> Path:
-    """Where the log of a project lies, beside the files that were rotated."""
+    """The directory of a project's log and its rotated files."""
     return storage / "logs"
 
 
@@ -125,7 +125,7 @@ class RunLog(Observer):
             root.removeHandler(handler)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._handler.close()
 
 

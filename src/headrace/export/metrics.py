@@ -79,7 +79,7 @@ class MetricsObserver(Observer):
             self._late.labels(self.app, record.query, operator.name).inc(operator.late)
 
     def take_snapshot(self) -> CollectorRegistry:
-        """A registry of all figures as they are at this moment, which asks nobody any more."""
+        """Collect all figures now, into a registry that asks no source when it is read."""
         families = list(self.registry.collect())
         registry: CollectorRegistry = _client().CollectorRegistry(auto_describe=False)
         registry.register(_Collected(lambda: iter(families)))

@@ -1,4 +1,4 @@
-"""The systemd unit of a project, what its application tells systemd, and the files for Prometheus and Grafana."""
+"""The systemd unit of a project, the application's messages to systemd, and the files for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _is_root(user: str) -> bool:
 
 def _place_refusal(user: str, project: Project) -> Finding | None:
     """Why `user`, if this machine knows them, cannot run the project, by the rights of its directories."""
-    # Whoever is not known here, or what cannot be looked at, is not judged.
+    # An unknown user, or a directory that cannot be read, is not judged.
     with suppress(KeyError, OSError):
         account = pwd.getpwnam(user)
         groups = os.getgrouplist(account.pw_name, account.pw_gid)
@@ -153,15 +153,15 @@ def _has_rights(uid: int, groups: list[int], directory: Path, needed: int) -> bo
 
 
 class Notifier(Observer):
-    """Tells systemd, which has started this process, that the queries are started, and that they move.
+    """Reports to systemd, which has started this process, that the queries are started and make progress.
 
     The watchdog is fed by a batch, a task of one, a query without work, and a start. Where nothing has moved for as
     long as the unit's WatchdogSec, or the supervisor hangs, systemd ends the process and starts it again.
-    Source: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names; nobody waits for one that is full.
+    Source: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names; a full one is skipped.
     """
 
     def __init__(self, board: Board, environ: MutableMapping[str, str] = os.environ) -> None:
-        # Spark's JVM and its workers are not the ones to tell it.
+        # Spark's JVM and its workers must not write to it.
         self._address = environ.pop("NOTIFY_SOCKET", "")
         microseconds = environ.pop("WATCHDOG_USEC", "")
         self._board = board

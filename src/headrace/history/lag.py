@@ -24,10 +24,10 @@ FRESH_SECONDS, FRESH_SHARE = 1.0, 5
 
 
 class SourceLags:
-    """What the sources of queries hold at the moment that somebody wants to know it.
+    """What the sources of queries hold at the moment of the question.
 
-    Each query is asked in a thread of its own, so that a broker or a store that does not answer holds up nobody: then
-    what was known before is given, with its time, and a question that hangs is not put again.
+    Each query is asked in a thread of its own, so that a broker or a store that does not answer delays no other: then
+    the last known answer is given, with its time, and a question that hangs is not asked again.
     """
 
     def __init__(self, project: Project) -> None:
@@ -70,7 +70,7 @@ class SourceLags:
             return self.now(history.statuses())
 
     def now(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
-        """The same, where a source does not answer as the newest batch has told it."""
+        """The same; of a source that does not answer, what the newest batch reported."""
         counted = {status.query: status.batch for status in statuses if status.batch is not None}
         asked = self.of([status.query for status in statuses], counted)
         current = []
@@ -92,7 +92,7 @@ class SourceLags:
 
 @dataclass(kw_only=True, eq=False)
 class _Question:
-    """What the sources of one query answered last, each with when that was; late: nobody waits for it any more.
+    """What the sources of one query answered last, each with its time; late: no caller waits for it any more.
 
     counted: the batch up to which the rows are counted that what waits comes after.
     """
@@ -133,14 +133,14 @@ class _Question:
 
 
 def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
-    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise."""
+    """The sum over the sources of `query`, without a JVM; None if one is not known or counts in another unit."""
     return total(lags(project, query, layout))
 
 
 def lags(
     project: Project, query: Query, layout: QueryLayout, *, counted: int | None = None, cheap: bool = False
 ) -> dict[str, Lag | None]:
-    """What each source of `query` still holds; None where it cannot tell, and nothing where that cannot be read.
+    """What each source of `query` still holds; None if it does not know, and nothing if the checkpoint cannot be read.
 
     Of a source that the query reads in several places, what waits for the place that has taken the least. counted: the
     batch after which it is asked; None: the newest. cheap: sources whose lag Spark reports of each batch are not asked.
@@ -164,7 +164,7 @@ def _ask_sources(
 
 
 def read_reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
-    """The same as Spark's report of a batch tells it, without asking anybody; of sources that know to read it."""
+    """The lag by Spark's report of a batch, for sources that can read it; no source is asked."""
     lags: dict[str, Lag] = {}
     sources = {source.name: source.connector for source in project.sources_of(query)}
     for progress in record.sources:
@@ -234,7 +234,7 @@ def _read_prefixes(layout: QueryLayout, names: list[str], counted: int | None = 
     if counted is not None and through is not None:
         through = min(through, counted) if counted >= 0 else through or None
     if through is None:
-        # Where a first batch is planned, the log of its source tells where it began.
+        # Where a first batch is planned, the log of its source holds where it began.
         return {name: SourcePrefix(batches=(), log=checkpoint.source_log(name)) for name in names}
     return committed_prefix(checkpoint, Archive(layout.archive), names, through, since=through)
 

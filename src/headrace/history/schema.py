@@ -116,7 +116,7 @@ def faults(path: Path) -> Iterator[None]:
             code="HR531",
             where=where,
             what=f"the history is damaged: {reason(error)}",
-            fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
+            fix="move the file and its -wal and -shm files away; the next run begins a new one",
         ) from error
     except OSError as error:
         raise PlatformError(

@@ -211,7 +211,7 @@ def state_of(kept: Row) -> QueryState:
 
 
 def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
-    """What is kept of its state; a later run of another form of the history tells of itself alone."""
+    """The recorded state, or that of a later run which recorded none."""
     if kept is not None and (run is None or kept["seen"] >= run["started"]):
         return state_of(kept)
     assert run is not None, "a query is known by its run or by its state"

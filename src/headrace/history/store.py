@@ -55,7 +55,7 @@ class History:
                 connection = _connect_to_read(path)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # SQLite gives the files beside it the same mode.
+                # SQLite gives its -wal and -shm files the same mode.
                 path.touch(mode=0o600)
                 connection = _connect(str(path))
             try:
@@ -136,9 +136,9 @@ class History:
             )
 
     def note_killed(self) -> None:
-        """Let what killed processes of this machine have left be known as killed; whoever looks first does it.
+        """Record the queries of killed processes of this machine as killed.
 
-        Where the file may only be read it stays as it is, and each look tells so again.
+        A file that may only be read stays as it is.
         """
         with self._snapshot() as db:
             if not _killed_states(db):
@@ -166,7 +166,7 @@ class History:
                 self._prune(db, about[0])
 
     def unreported_batches(self, query: str, generation: int, through: int) -> list[int]:
-        """The batches up to `through`, all committed, of which an earlier run should have told and did not.
+        """The committed batches up to `through` that no run has reported.
 
         Those before the first one that is kept do not count; nor do any where the history knows of no earlier run.
         """
@@ -237,7 +237,7 @@ class History:
         return dict(map(tuple, rows))
 
     def rename(self, former: str, query: str) -> None:
-        """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
+        """Rename the query `former` to `query` in all tables; done again, it changes nothing."""
         with self._transaction() as db:
             for table in ("runs", "batches", "totals", "quarantined", "verdicts", "events", "states"):
                 db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
@@ -257,9 +257,9 @@ class History:
             )
 
     def take_over(self, other: Path, query: str, generation: int) -> None:
-        """Let this history know what `other` knows of the runs and batches of a generation; once, however often called.
+        """Copy the runs and batches of a generation from `other`, once, however often it is called.
 
-        A file that is not there knows nothing.
+        A missing file has none.
         """
         if not other.exists():
             return
@@ -273,17 +273,17 @@ class History:
                 self._connection.execute("DETACH DATABASE other")
 
     def forget(self, query: str, generation: int) -> None:
-        """Let nothing be known of a generation that was given up; the next one may have its number."""
+        """Delete a generation that was given up; the next one may have its number."""
         with self._transaction() as db:
             for table in ("runs", "batches", "totals", "quarantined"):
                 db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
-            # It may be of that generation; what is left of runs tells how the query stands.
+            # It may be of that generation; the remaining runs show how the query stands.
             db.execute("DELETE FROM states WHERE query = ?", (query,))
 
     def take_batches(self, query: str, generation: int, after: int, keep: Callable[[list[list[Any]]], None]) -> None:
-        """Let nothing be known of the batches after one, which will come again; `keep` gets what was known of them.
+        """Delete the batches after `after`, which will come again; `keep` gets them first.
 
-        Called again after a crash, it finds none, and `keep` is not called.
+        Called again after a crash, it finds none and does not call `keep`.
         """
         whose = (query, generation)
         with self._transaction() as db:
@@ -298,7 +298,7 @@ class History:
                 )
 
     def restore_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
-        """Take `take_batches` back; what is known meanwhile stays."""
+        """Put back the batches that `take_batches` deleted; newer ones stay."""
         whose = (query, generation)
         with self._transaction() as db:
             for batch, run, rows, record in batches:
@@ -327,7 +327,7 @@ class History:
             return [status_of(db, query, runs.get(query), kept.get(query)) for query in sorted({*runs, *kept})]
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         with self._lock:
             self._connection.close()
 

@@ -32,7 +32,7 @@ BODY_BYTES = 20_000
 
 
 class Answers:
-    """What each address answers; every call looks at the history anew and keeps nothing."""
+    """What each address answers; every call reads the history again and keeps nothing."""
 
     def __init__(self, project: Project, *, verifying: Verifying | None = None) -> None:
         self._project = project
@@ -254,9 +254,9 @@ class Answers:
 
     @contextmanager
     def _open_history(self) -> Iterator[History | None]:
-        """The history that is kept open, since only so it tells whether others have written; opened anew after a fault.
+        """The history that stays open, which SQLite needs to report writes of others; opened again after a fault.
 
-        A file that was moved away is another one.
+        A file that was moved away is closed.
         """
         there = self._file.exists()
         if self._watched is not None and not there:

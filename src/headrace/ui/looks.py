@@ -1,4 +1,4 @@
-"""What only the systems behind the sinks can tell: rows, answers to SQL, and the lines of a ledger."""
+"""What is asked of the sinks' systems: rows, answers to SQL, and the lines of a ledger."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Looks:
             return _plain(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
 
     def ledger(self, query: Query, generation: int, first: int, last: int) -> dict[str, Any]:
-        """The lines of the batches that the ledger has, as far as known; it is asked anew now and then at most."""
+        """The ledger's lines of these batches, as far as known; the ledger itself is asked only now and then."""
         key = (query.name, generation)
         with self._lock:
             lines = self._lines.setdefault(key, {})

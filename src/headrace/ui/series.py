@@ -17,7 +17,7 @@ Bucket: TypeAlias = Sequence[BatchRecord]
 Column: TypeAlias = list[Number]
 GAP_SECONDS = 30.0
 GAP_STEPS = 5.0
-# Spark's parts of a trigger, in their order; together they are the trigger but for what Spark does not tell of.
+# Spark's parts of a trigger, in their order; together they are the trigger, except for what Spark does not report.
 PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 
 
@@ -49,7 +49,7 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
 
     operators = list(dict.fromkeys(operator.name for record in records for operator in record.operators))
     sources = list(dict.fromkeys(source.name for record in records for source in record.sources if source.lag))
-    # Where a sink tells what it took by itself, what Spark calls `addBatch` is the rest and that.
+    # Where a sink reports its own time, Spark's `addBatch` contains it.
     is_measured = any(record.write_ms is not None for record in records)
     writing = {"write": mean(lambda record: record.write_ms or 0)} if is_measured else {}
     phases = [name for name in PHASES if any(name in record.durations for record in records)]
@@ -135,7 +135,7 @@ WINDOWS_MOST = 50
 def late(batches: Sequence[LateBatch], windows: set[tuple[str, str]]) -> dict[str, Any]:
     """How many, how late, and which windows.
 
-    Spark tells of each batch how many rows it dropped, after partial aggregation, and the oldest event time; so a row
+    Spark reports of each batch how many rows it dropped, after partial aggregation, and the oldest event time; so a row
     counts below how far the oldest one of its batch was behind.
     """
     parts = [{"up_to_seconds": end, "rows": 0, "batches": 0} for end in ENDS]

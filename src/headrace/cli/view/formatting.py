@@ -29,7 +29,7 @@ def rate(rows_per_second: float | None) -> str:
 
 
 def batch_rate(record: BatchRecord | None) -> str:
-    """The rows a second that a batch worked off; a dash where it had none, or nobody knows its time."""
+    """The rows a second that a batch processed; a dash if it had none or its duration is unknown."""
     if record is None or not record.duration_ms:
         return NOTHING
     return rate(record.processed_rate or 1000 * record.rows / record.duration_ms)

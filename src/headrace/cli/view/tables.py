@@ -33,9 +33,9 @@ _SINCE = {"wrong": "mismatch", "pending": "open"}
 class Fitting:
     """Rows of a query's name, its state, and figures, the most important first.
 
-    The figures that do not fit beside the others stand below them, each with its name where it is known, and so does
-    what is said of a query besides. No figure is ever cut off. Where there is only room for `most_lines`, named figures
-    are left out first, and then the last queries, which are counted.
+    Figures that do not fit into the line are printed below it with their names, as is a remark about the query. None
+    is cut off. With room for only `most_lines`, the named figures are left out first, then the last queries, which are
+    counted.
     """
 
     def __init__(self, *columns: str) -> None:
@@ -148,7 +148,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 
 
 def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
-    """Every query of a project as its storage tells of it."""
+    """Every query of a project by its storage alone."""
     table = Fitting("query", "generation", "driver", "planned", "committed", "committed at", "watermark")
     for statuse in statuses:
         table.add(
@@ -176,7 +176,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
         if status is None:
             table.add(name, "never started", *[NOTHING] * len(figures))
             continue
-        timed = bool(status.batch_ms)  # A batch that nobody told of is known without its time.
+        timed = bool(status.batch_ms)  # The time of a batch that was not reported is unknown.
         table.add(
             name,
             status.state,
