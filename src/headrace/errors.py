@@ -77,13 +77,13 @@ class PlainData:
     optional: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """It, and all that is in it, as plain data."""
+        """Convert the value, and all that it holds, to plain data."""
         facts = _by_name(self, self.derived)
         return {name: value for name, value in facts.items() if value is not None or name not in self.optional}
 
 
 def plain(value: Any) -> Any:
-    """A value as plain data: times in ISO 8601, bytes in hexadecimal digits, other numbers and paths as texts."""
+    """Convert a value to plain data: times in ISO 8601, bytes in hexadecimal digits, numbers and paths as text."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
     if isinstance(value, date):
@@ -129,13 +129,13 @@ class Finding(PlainData):
             raise ValueError(f"{wrong}; correct src/headrace/findings.py, then: make docs")
 
     def weighed(self, severity: Severity) -> Finding:
-        """The same finding with any severity, as where an error of one part stops nothing of the whole."""
+        """Copy the finding with another severity, as when an error of one part does not stop the whole."""
         other = copy(self)
         object.__setattr__(other, "severity", severity)
         return other
 
     def but(self, *, what: str | None = None, fix: str | None = None, where: Where | None = None) -> Finding:
-        """The same finding in other words, or at another place; it keeps the severity that it was weighed with."""
+        """Copy the finding with other words, or at another place; it keeps its severity."""
         other = copy(self)
         for name, value in (("what", what), ("fix", fix), ("where", where)):
             if value is not None:
@@ -163,12 +163,12 @@ class Finding(PlainData):
         return redacted(f"{head}\n  fix: {self.fix}" if self.fix else head)
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding as plain data, for `--json`."""
+        """Convert the finding to plain data, without secrets, for `--json`."""
         return {**super().as_dict(), "what": redacted(self.what), "fix": redacted(self.fix)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Finding:
-        """The finding that `as_dict` was taken of."""
+        """Restore a finding from its `as_dict`."""
         return cls(**{**plain, "where": Where(**plain["where"])})
 
 
@@ -208,7 +208,7 @@ class ProjectError(HeadraceError):
 
     @classmethod
     def of_all(cls, findings: Iterable[Finding]) -> ProjectError:
-        """The error with each of `findings` once, by file and line, without secrets."""
+        """Make one error of `findings`: each once, by file and line, without secrets."""
         clean = [
             fromkey.but(what=redacted(fromkey.what), fix=redacted(fromkey.fix)) for fromkey in dict.fromkeys(findings)
         ]
@@ -242,7 +242,7 @@ class Fenced(QueryFailed):
 
 
 class SinkError(QueryFailed):
-    """The sink refused a batch or could not take it; its message says whether the batch was written, if that is known."""
+    """The sink refused a batch or could not take it; its message says whether the batch was written, if known."""
 
 
 class NothingChanged(SinkError):
@@ -264,7 +264,19 @@ class CheckpointBehind(CheckpointError):
 
 
 def imported(module: str, what: str, extra: str) -> Any:
-    """A module of an optional package; raises PlatformError with `what` is missing and the extra that brings it."""
+    """Import a module of an optional package.
+
+    Args:
+        module: The module.
+        what: What is missing, as a sentence.
+        extra: The extra that installs it.
+
+    Returns:
+        The module.
+
+    Raises:
+        PlatformError: The package is not installed.
+    """
     try:
         return import_module(module)
     except ImportError as error:
@@ -273,7 +285,7 @@ def imported(module: str, what: str, extra: str) -> Any:
 
 
 def first_line(text: object) -> str:
-    """The first line of a text, or of what a fault says; empty if it says nothing."""
+    """Take the first line of a text or of an error's message that is not empty; else an empty text."""
     return next((line.strip() for line in str(text).splitlines() if line.strip()), "")
 
 
