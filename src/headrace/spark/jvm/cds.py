@@ -85,8 +85,8 @@ def executor_settings(java: Java, own: Mapping[str, str]) -> dict[str, str]:
     chosen, first = options(java), hadoop_files.jar()
     if not chosen or EXECUTOR_CLASS_PATH in own:
         return {}
-    found = {EXECUTOR_OPTIONS: " ".join([*chosen, *QUIET, own.get(EXECUTOR_OPTIONS, "")]).strip()}
-    return found if first is None else {**found, EXECUTOR_CLASS_PATH: str(first)}
+    settings = {EXECUTOR_OPTIONS: " ".join([*chosen, *QUIET, own.get(EXECUTOR_OPTIONS, "")]).strip()}
+    return settings if first is None else {**settings, EXECUTOR_CLASS_PATH: str(first)}
 
 
 def make(java: Java) -> Path | None:
@@ -114,8 +114,8 @@ def make(java: Java) -> Path | None:
             return archive
     except (_NoArchiveError, OSError) as error:
         why = error if isinstance(error, _NoArchiveError) else f"{error.filename or cache()}: {error.strerror or error}"
-        what = f"no CDS archive was made, so Spark starts a few seconds later: {why}"
-        print(Finding(code="HR003", what=what), file=sys.stderr)
+        message = f"no CDS archive was made, so Spark starts a few seconds later: {why}"
+        print(Finding(code="HR003", what=message), file=sys.stderr)
         return None
 
 
@@ -145,8 +145,8 @@ def ensure_in_background(java: Java) -> Finding | None:
         return None
     mismatch = any(note.get("jars") == str(jars) for _, note in _notes())
     why = "the CDS archive fits another Java or other jars" if mismatch else "there is no CDS archive yet"
-    what = f"{why}: Spark starts a few seconds later this time, and one is being made in the background"
-    return Finding(code="HR003", what=what)
+    message = f"{why}: Spark starts a few seconds later this time, and one is being made in the background"
+    return Finding(code="HR003", what=message)
 
 
 # ------------------------------------------------------------------------------------------------ what it is bound to
@@ -227,8 +227,8 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
             env={**clean, SWITCH: "off", "TMPDIR": str(place), "SPARK_LOCAL_DIRS": str(place)},
         )
         if done.returncode != 0 or not written.is_file():
-            said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-            raise _NoArchiveError(f"the training run failed ({said})")
+            reason = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            raise _NoArchiveError(f"the training run failed ({reason})")
         note = {"java": str(java.path), "version": java.version, "jars": str(jars)}
         replace_file(archive.with_suffix(".json"), json.dumps(note, indent=1) + "\n")
         publish(written, archive)

@@ -207,11 +207,11 @@ def _apart() -> None:
 
 
 def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:
-    found = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
     if LOCAL_SETTING in conf:
         # It would go before the setting, which has private directories in the same places.
-        found.pop(LOCAL_DIRECTORIES, None)
-    return found
+        environment.pop(LOCAL_DIRECTORIES, None)
+    return environment
 
 
 def _command(conf: Mapping[str, str], place: Path) -> list[str]:
@@ -243,7 +243,10 @@ def write_private(path: Path, text: str) -> Path:
 
 def _escaped(text: str) -> str:
     """`text` as java.util.Properties reads it."""
-    return "".join(f"\\u{ord(each):04x}" if each < " " else f"\\{each}" if each in "\\=:#! " else each for each in text)
+    return "".join(
+        f"\\u{ord(character):04x}" if character < " " else f"\\{character}" if character in "\\=:#! " else character
+        for character in text
+    )
 
 
 @contextmanager
@@ -270,12 +273,12 @@ def _handled_by(handler: Callable[[int, FrameType | None], None], *signals: sign
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, handler) for each in signals}
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        for each, former in before.items():
-            signal.signal(each, former)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def kill() -> None:
@@ -333,19 +336,19 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
-    found = list(children.get(pid, ()))
-    for each in found:  # which grows as it is read
-        found += children.get(each, ())
-    return found
+    processes = list(children.get(pid, ()))
+    for process in processes:  # which grows as it is read
+        processes += children.get(process, ())
+    return processes
 
 
 def _parents() -> list[tuple[int, int]]:
     if not (PROC / "self").exists():
         listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
         return [(int(line.split()[0]), int(line.split()[1])) for line in listed.splitlines() if line.strip()]
-    found = []
+    pairs = []
     for place in PROC.glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
             # The name in brackets may hold anything.
-            found.append((int(place.name), int((place / "stat").read_text().rpartition(")")[2].split()[1])))
-    return found
+            pairs.append((int(place.name), int((place / "stat").read_text().rpartition(")")[2].split()[1])))
+    return pairs

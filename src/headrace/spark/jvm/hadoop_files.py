@@ -31,8 +31,8 @@ _MEANINGFUL = re.compile(r"([\\{}\[\]*?])")
 
 def jar() -> Path | None:
     """The library's jar, if it is here."""
-    found = jars.find(jars.known()[LIBRARY])
-    return found[0] if found and not re.search(r"[\s:]", str(found[0])) else None
+    library = jars.find(jars.known()[LIBRARY])
+    return library[0] if library and not re.search(r"[\s:]", str(library[0])) else None
 
 
 def settings(own: Mapping[str, str]) -> dict[str, str]:
@@ -55,8 +55,8 @@ def ensure() -> None:
     try:
         jars.install(jars.known()[LIBRARY], jars.cache())
     except PlatformError as error:
-        what = f"each file of a checkpoint takes some milliseconds longer: {error.findings[0].what}"
-        print(Finding(code="HR003", what=what), file=sys.stderr)
+        message = f"each file of a checkpoint takes some milliseconds longer: {error.findings[0].what}"
+        print(Finding(code="HR003", what=message), file=sys.stderr)
 
 
 def literal(path: str) -> str:

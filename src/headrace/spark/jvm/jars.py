@@ -111,14 +111,14 @@ def settings(
         jars = find(connector, root)
         jars = install(connector, cache()) if jars is None else jars
         given.append({**connector.settings, "spark.jars": ",".join(map(str, jars))})
-    for key, value in chain.from_iterable(each.items() for each in (*given, own or {})):
+    for key, value in chain.from_iterable(part.items() for part in (*given, own or {})):
         found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
     return found
 
 
 def places(root: Path | None = None) -> tuple[Path, ...]:
     """Where jars are looked for: the directories of the environment, the project's, and the user's cache."""
-    named = [Path(each) for each in os.environ.get(DIRECTORIES_VARIABLE, "").split(os.pathsep) if each]
+    named = [Path(place) for place in os.environ.get(DIRECTORIES_VARIABLE, "").split(os.pathsep) if place]
     own = [] if root is None else [root / "connectors"]
     return (*named, *own, cache())
 
@@ -159,9 +159,9 @@ def _as_installed(connector: Jars, folder: Path) -> list[Path] | None:
     if unknown and not recorded.exists():
         return None
     if unknown:
-        what = f"in {folder}, {', '.join(unknown)} was not installed by Headrace, and is left out of the class path"
+        message = f"in {folder}, {', '.join(unknown)} was not installed by Headrace, and is left out of the class path"
         fix = "remove it; jars of your own belong into spark.jars"
-        print(Finding(code="HR140", what=what, fix=fix), file=sys.stderr)
+        print(Finding(code="HR140", what=message, fix=fix), file=sys.stderr)
     return [jar for jar in jars if jar.name not in unknown]
 
 
@@ -212,8 +212,8 @@ def install(connector: Jars, directory: Path) -> list[Path]:
             fix=_fix(error, directory),
         ) from error
     if unknown := ", ".join(sorted(jar.name for jar in fetched if jar.name not in known_sums())):
-        what = f"of the connector '{connector.name}', these jars are unchecked, for want of a SHA-256 sum: {unknown}"
-        note = Finding(code="HR484", what=what, fix="compare them with the sums that their projects publish")
+        message = f"of the connector '{connector.name}', these jars are unchecked, for want of a SHA-256 sum: {unknown}"
+        note = Finding(code="HR484", what=message, fix="compare them with the sums that their projects publish")
         print(note, file=sys.stderr)
     return sorted((*fetched, *compiled))
 
@@ -259,8 +259,8 @@ def compile_into(source: str, directory: Path) -> Path:
             lines = [line for line in done.stderr.splitlines() if "xception" in line] or done.stderr.splitlines()
             raise CompileError(f"{source} cannot be compiled: {lines[-1] if lines else 'nothing was made'}")
         with zipfile.ZipFile(Path(scratch) / jar.name, "w") as packed:
-            for each in made:
-                packed.write(each, str(each.relative_to(scratch)))
+            for compiled in made:
+                packed.write(compiled, str(compiled.relative_to(scratch)))
         os.replace(Path(scratch) / jar.name, jar)
     return jar
 

@@ -97,10 +97,10 @@ def nearest_version(coordinate: str) -> str | None:
         answer = Path(scratch) / "answer"
         try:
             _run_maven(Path(scratch), _dependencies([wanted], transitive=False), "list", f"-DoutputFile={answer}")
-            found = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
+            match = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
         except (FetchError, OSError):
             return None
-    return found[1] if found and found[1] != version else None
+    return match[1] if match and match[1] != version else None
 
 
 def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
@@ -108,10 +108,10 @@ def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
     alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     return "".join(
         "<dependency>"
-        + "".join(f"<{name}>{escape(part)}</{name}>" for name, part in zip(names, each.split(":"), strict=True))
+        + "".join(f"<{name}>{escape(part)}</{name}>" for name, part in zip(names, coordinate.split(":"), strict=True))
         + ("" if transitive else alone)
         + "</dependency>"
-        for each in coordinates
+        for coordinate in coordinates
     )
 
 
@@ -134,8 +134,8 @@ def _finish(command: Sequence[str]) -> None:
 
 def missing_in(output: str) -> list[str]:
     """The artifacts, as group:artifact:version, that no repository has, by what Maven or Ivy printed."""
-    found = (re.split("[:#;]", each) for pattern in _MISSING for each in re.findall(pattern, output))
-    return list(dict.fromkeys(":".join((*parts[:2], parts[-1])) for parts in found))
+    coordinates = (re.split("[:#;]", text) for pattern in _MISSING for text in re.findall(pattern, output))
+    return list(dict.fromkeys(":".join((*parts[:2], parts[-1])) for parts in coordinates))
 
 
 def reason_of(output: str) -> str:
@@ -176,8 +176,8 @@ def main(directory: str, kind: str, coordinates: Sequence[str]) -> int:
     with without_session() as gateway:
         resolve = gateway.jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
         none = getattr(gateway.jvm.scala, "None$").__getattr__("MODULE$")
-        found = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
-        for jar in (Path(found.apply(at)) for at in range(found.size())):
+        resolved = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
+        for jar in (Path(resolved.apply(at)) for at in range(resolved.size())):
             # Ivy's names begin with the group.
             shutil.copy(jar, Path(directory) / jar.name.partition("_")[2])
     return 0

@@ -145,11 +145,11 @@ def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
 
     On a cluster a worker's lines stay on its machine, and in another Python there may be no Headrace.
     """
-    found = {f"{SCHEDULER_LINES}.enabled": "true", f"{SCHEDULER_LINES}.queryIdLength": "36"}
+    chosen = {f"{SCHEDULER_LINES}.enabled": "true", f"{SCHEDULER_LINES}.queryIdLength": "36"}
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if local and python == sys.executable and f"{DAEMON}=" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        found[DAEMON] = "headrace.spark.jvm.stderr_filter"
-    return {key: value for key, value in found.items() if key not in conf}
+        chosen[DAEMON] = "headrace.spark.jvm.stderr_filter"
+    return {key: value for key, value in chosen.items() if key not in conf}
 
 
 def _started(master: str, conf: Mapping[str, str]) -> SparkSession:

@@ -90,7 +90,7 @@ def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, st
 def all_settings(spark: SparkSession) -> dict[str, str]:
     """Every setting of the session, by one call: the map that PySpark gives costs one for each of its entries."""
     text = str(java_session(spark).conf().getAll().mkString(_BETWEEN))
-    pairs = (each.partition(" -> ") for each in text.split(_BETWEEN))
+    pairs = (pair.partition(" -> ") for pair in text.split(_BETWEEN))
     return {key: value for key, arrow, value in pairs if arrow}
 
 

@@ -95,11 +95,11 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in telling(lines, starts):
                 text = line.decode("utf-8", "surrogateescape")
-                said = Said.read(text)
-                for tap in list(taps) if said.to != "stderr" else ():
-                    tap(said)
-                if said.to != "log":
-                    shown = redacted(f"{said.message}\n" if _MARK in line else text)
+                parsed = Said.read(text)
+                for tap in list(taps) if parsed.to != "stderr" else ():
+                    tap(parsed)
+                if parsed.to != "log":
+                    shown = redacted(f"{parsed.message}\n" if _MARK in line else text)
                     out.write(shown.encode("utf-8", "surrogateescape"))
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
@@ -174,8 +174,8 @@ def install() -> None:
 
     def told(self: logging.Logger, record: logging.LogRecord) -> None:
         # A handler of our own would make basicConfig of the user's do nothing.
-        if not getattr(_SHOWN, "alone", False) and (found := serving()):
-            _tell(found, record.levelname.lower(), _message(record), "log")
+        if not getattr(_SHOWN, "alone", False) and (serving_query := serving()):
+            _tell(serving_query, record.levelname.lower(), _message(record), "log")
         # What handlers of the user's write was logged already.
         before, _SHOWN.alone = getattr(_SHOWN, "alone", False), True
         try:
@@ -200,15 +200,15 @@ class _Marked:
         self._open: tuple[tuple[str, int], str] | None = None
 
     def write(self, text: str) -> int:
-        found = serving() if isinstance(text, str) and not text.startswith(CHATTER) else None
-        if found is None:
+        source = serving() if isinstance(text, str) and not text.startswith(CHATTER) else None
+        if source is None:
             return self._below.write(text)
-        if self._open is not None and self._open[0] != found:
+        if self._open is not None and self._open[0] != source:
             self.end_line()
         *whole, rest = ((self._open[1] if self._open else "") + text).split("\n")
         for line in whole:
-            self._line(found, line)
-        self._open = (found, rest) if rest else None
+            self._line(source, line)
+        self._open = (source, rest) if rest else None
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -218,21 +218,21 @@ class _Marked:
     def end_line(self) -> None:
         """Tell what has no end of a line."""
         if self._open is not None:
-            (found, rest), self._open = self._open, None
-            self._line(found, rest)
+            (source, rest), self._open = self._open, None
+            self._line(source, rest)
 
-    def _line(self, found: tuple[str, int], line: str) -> None:
+    def _line(self, source: tuple[str, int], line: str) -> None:
         shown_alone = getattr(_SHOWN, "alone", False) or not line.strip()
-        _tell(found, self._level, line, "stderr" if shown_alone else "both")
+        _tell(source, self._level, line, "stderr" if shown_alone else "both")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._below, name)
 
 
-def _tell(found: tuple[str, int], level: str, message: str, to: Destination) -> None:
-    said = Said(message=message, level=level, query=found[0], batch=found[1], to=to)
+def _tell(source: tuple[str, int], level: str, message: str, to: Destination) -> None:
+    line = Said(message=message, level=level, query=source[0], batch=source[1], to=to)
     # In one write, so that lines of several workers stay whole.
-    os.write(2, said.line().encode())
+    os.write(2, line.line().encode())
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -89,19 +89,21 @@ class PlanFacts:
 def plan_facts(frame: DataFrame) -> PlanFacts:
     """Read the facts off the analysed plan of `frame`, without running anything."""
     plan = analysed_plan(frame)
-    found = list(nodes(plan))
-    marks = [node for node in found if node.nodeName() == "EventTimeWatermark"]
-    indeterminate = (text for node in found for each in sequence(node.expressions()) for text in _innermost(each))
+    all_nodes = list(nodes(plan))
+    marks = [node for node in all_nodes if node.nodeName() == "EventTimeWatermark"]
+    indeterminate = (
+        text for node in all_nodes for expression in sequence(node.expressions()) for text in _innermost(expression)
+    )
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
         sources=source_names(plan),
         watermarks=len(marks),
         watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
-        stateful=any(is_stateful(str(node.nodeName())) for node in found if node.isStreaming()),
-        endless=tuple(operator for node in found for operator in _endless(node)),
-        processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
-        by_clock=any(map(_by_clock, found)),
-        joins=any(map(joins_streams, found)),
+        stateful=any(is_stateful(str(node.nodeName())) for node in all_nodes if node.isStreaming()),
+        endless=tuple(operator for node in all_nodes for operator in _endless(node)),
+        processors=tuple(_processor(node) for node in all_nodes if node.nodeName() == PROCESSOR and node.isStreaming()),
+        by_clock=any(map(_by_clock, all_nodes)),
+        joins=any(map(joins_streams, all_nodes)),
         indeterminate=tuple(dict.fromkeys([*indeterminate, *_planned_again(jvm_of(frame.sparkSession), plan)])),
     )
 
@@ -185,7 +187,7 @@ def clocks(plan: Any) -> Iterator[str]:
 def _of_classes(plan: Any, names: Collection[str]) -> Iterator[Any]:
     for node in nodes(plan):
         for expression in sequence(node.expressions()):
-            yield from (each for each in nodes(expression) if each.getClass().getSimpleName() in names)
+            yield from (part for part in nodes(expression) if part.getClass().getSimpleName() in names)
 
 
 def source_names(plan: Any) -> tuple[str, ...]:
@@ -195,7 +197,7 @@ def source_names(plan: Any) -> tuple[str, ...]:
 
 def is_stateful(name: str) -> bool:
     """Whether a node of this name keeps state over a stream, joins left out."""
-    return name in _STATEFUL or any(each in name for each in ARBITRARY_STATE)
+    return name in _STATEFUL or any(kind in name for kind in ARBITRARY_STATE)
 
 
 def _endless(node: Any) -> Iterator[EndlessDeduplication]:
@@ -215,7 +217,7 @@ def delay_of(attribute: Any) -> int:
 
 
 def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(str(each.name()) for each in columns if str(each.dataType().typeName()) == "timestamp")
+    return tuple(str(column.name()) for column in columns if str(column.dataType().typeName()) == "timestamp")
 
 
 def has_event_time(key: Any) -> bool:

@@ -61,42 +61,42 @@ def by_order(tree: Tree) -> tuple[str, ...]:
     """The expressions because of which the result of a plan depends on the order of rows."""
     if not may_go_by_order(tree.plan):
         return ()
-    known, used = _followed(tree)
-    shown = (known.get(identity(each), _NONE) for each in sequence(tree.plan.output()))
+    by_column, used = _followed(tree)
+    shown = (by_column.get(identity(attribute), _NONE) for attribute in sequence(tree.plan.output()))
     return tuple(dict.fromkeys(text for traces in (used, *shown) for _, text in sorted(traces)))
 
 
 def _followed(tree: Tree) -> tuple[dict[int, Traces], Traces]:
     """The traces of each attribute of a node's output, and those that decide which rows there are."""
-    known: dict[int, Traces] = {}
+    by_column: dict[int, Traces] = {}
     used: Traces = _NONE
     for child in tree.below:
         inner, decided = _followed(child)
-        known.update(inner)
+        by_column.update(inner)
         used |= decided
     if not tree.from_source:
-        return known, used
+        return by_column, used
     made: dict[int, Traces] = {}
     for expression in sequence(tree.plan.expressions()):
-        traces = _traces(expression, known)
+        traces = _traces(expression, by_column)
         if expression.nodeName() == "Alias":
             made[identity(expression)] = traces
         elif expression.nodeName() != "AttributeReference" or tree.name not in ("Project", "Aggregate"):
             used |= traces
     if tree.name == "Aggregate":
-        used |= _union(_traces(each, known) for each in sequence(tree.plan.groupingExpressions()))
+        used |= _union(_traces(expression, by_column) for expression in sequence(tree.plan.groupingExpressions()))
     if tree.name == "Union":
         for index, attribute in enumerate(sequence(tree.plan.output())):
             sides = (child.plan.output().apply(index) for child in tree.below)
-            made[identity(attribute)] = _union(known.get(identity(side), _NONE) for side in sides)
-    return {**known, **made}, used
+            made[identity(attribute)] = _union(by_column.get(identity(side), _NONE) for side in sides)
+    return {**by_column, **made}, used
 
 
-def _traces(expression: Any, known: Mapping[int, Traces]) -> Traces:
+def _traces(expression: Any, traces: Mapping[int, Traces]) -> Traces:
     name = str(expression.getClass().getSimpleName())
     if name == "AttributeReference":
-        return known.get(identity(expression), _NONE)
-    below = _union(_traces(child, known) for child in sequence(expression.children()))
+        return traces.get(identity(expression), _NONE)
+    below = _union(_traces(child, traces) for child in sequence(expression.children()))
     if name in _VALUES:
         return below | {(_VALUE, in_words(expression))}
     if name in _ARRAYS:
@@ -108,7 +108,7 @@ def _traces(expression: Any, known: Mapping[int, Traces]) -> Traces:
 
 def _whole(sort: Any) -> bool:
     """Whether an ArraySort compares whole elements, and not by a function of the user's."""
-    return [str(each.name()) for each in sequence(sort.function().arguments())] == ["left", "right"]
+    return [str(argument.name()) for argument in sequence(sort.function().arguments())] == ["left", "right"]
 
 
 def _union(traces: Iterable[Traces]) -> Traces:
@@ -126,16 +126,16 @@ class Limited:
 
 def limited(spark: SparkSession, frame: DataFrame) -> Limited | None:
     """The only limit of a plan, right above a sort over all rows; None where there is another one, or no such sort."""
-    found = [node for node in nodes(analysed_plan(frame)) if node.nodeName() in LIMITS]
-    if len(found) != 1 or found[0].nodeName() != "GlobalLimit":
+    limits = [node for node in nodes(analysed_plan(frame)) if node.nodeName() in LIMITS]
+    if len(limits) != 1 or limits[0].nodeName() != "GlobalLimit":
         return None
-    (limit,) = found
+    (limit,) = limits
     sort = limit.child().child() if limit.child().nodeName() == "LocalLimit" else limit.child()
     if sort.nodeName() != "Sort" or not getattr(sort, "global")():
         return None
     return Limited(
         rows=frame_of(spark, sort.child()),
-        order=tuple(_ordered(spark, each) for each in sequence(sort.order())),
+        order=tuple(_ordered(spark, key) for key in sequence(sort.order())),
         most=int(limit.limitExpr().eval(None)),
     )
 

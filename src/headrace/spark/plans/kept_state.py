@@ -65,7 +65,7 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
         return
     # Counted on the way down, as `operations` counts them.
     number = next(joins) if analysed.joins_streams(node) else None
-    below = [each for child in analysed.sequence(node.children()) for each in _states(child, lengths, joins)]
+    below = [state for child in analysed.sequence(node.children()) for state in _states(child, lengths, joins)]
     yield from below
     kind, behind = str(node.nodeName()), bool(below)
     if number is not None:
@@ -80,7 +80,7 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
     elif kind == "DeduplicateWithinWatermark":
         keys, times = list(analysed.sequence(node.keys())), analysed.sequence(node.child().output())
         yield _kept("deduplication within the watermark", keys, analysed.marked(times), behind)
-    elif any(each in kind for each in analysed.ARBITRARY_STATE):
+    elif any(name in kind for name in analysed.ARBITRARY_STATE):
         yield _arbitrary(node, kind, behind)
 
 
@@ -98,7 +98,7 @@ def _kept(kind: StateKind, keys: list[Any], times: list[Any], behind: bool, **fu
 
 def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
     windows = (lengths.get(analysed.identity(key)) for key in keys if analysed.is_attribute(key))
-    window = next((each for each in windows if each is not None), None)
+    window = next((length for length in windows if length is not None), None)
     return _kept(kind, keys, list(filter(analysed.has_event_time, keys)), behind, window=window)
 
 
@@ -119,7 +119,7 @@ def _join_keys(join: Any) -> Iterator[str]:
     condition = join.condition()
     for part in _conjuncts(condition.get()) if condition.isDefined() else ():
         if part.nodeName() == "EqualTo":
-            sides = [each for each in (part.left(), part.right()) if analysed.is_attribute(each)]
+            sides = [side for side in (part.left(), part.right()) if analysed.is_attribute(side)]
             if len(sides) == 2:
                 one, other = map(analysed.name_of, sides)
                 yield one if one == other else f"{one} = {other}"
@@ -138,9 +138,9 @@ def _windows(spark: SparkSession, plan: Any) -> Iterator[tuple[int, int]]:
     for node in analysed.nodes(plan):
         kind = str(node.nodeName())
         if kind == "Project":
-            for each in analysed.sequence(node.projectList()):
-                if each.nodeName() == "Alias" and each.child().nodeName() == "CreateNamedStruct":
-                    yield from _window(spark, each.toAttribute(), each.child())
+            for column in analysed.sequence(node.projectList()):
+                if column.nodeName() == "Alias" and column.child().nodeName() == "CreateNamedStruct":
+                    yield from _window(spark, column.toAttribute(), column.child())
         elif kind == "Expand":
             first = node.projections().apply(0)
             for attribute, value in zip(analysed.sequence(node.output()), analysed.sequence(first), strict=True):
@@ -196,5 +196,5 @@ def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
         yield from (analysed.marked(analysed.sequence(side.output())) for side in (node.left(), node.right()))
     elif kind == "Aggregate" and not complete:
         yield analysed.marked(filter(analysed.is_attribute, analysed.sequence(node.groupingExpressions())))
-    elif any(each in kind for each in _WHOLE_ROWS):
+    elif any(name in kind for name in _WHOLE_ROWS):
         yield analysed.marked(analysed.sequence(node.children().head().output()))

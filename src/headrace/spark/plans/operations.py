@@ -85,10 +85,10 @@ def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
             bounded=bounded,
             sessions_alone=bool(keys) and all(map(analysed.is_session, keys)),
             python=tuple(
-                str(each.name())
+                str(part.name())
                 for expression in analysed.sequence(node.aggregateExpressions())
-                for each in analysed.nodes(expression)
-                if each.getClass().getSimpleName() == "PythonUDAF"
+                for part in analysed.nodes(expression)
+                if part.getClass().getSimpleName() == "PythonUDAF"
             ),
         )
     for child in analysed.sequence(node.children()):
@@ -106,8 +106,8 @@ def _watermarks(node: Any) -> Iterator[str]:
 
 def _origins(node: Any) -> Iterator[tuple[int, Any]]:
     """What each computed column below is computed from, by the column's id."""
-    for each in analysed.nodes(node):
-        for expression in analysed.sequence(each.expressions()):
+    for below in analysed.nodes(node):
+        for expression in analysed.sequence(below.expressions()):
             if expression.nodeName() == "Alias":
                 yield analysed.identity(expression), expression.child()
 
@@ -187,9 +187,11 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
         )
         for index, (side, other) in enumerate((sides, sides[::-1]))
     )
-    windows = by_key and any(attribute.dataType().typeName() == "struct" for each in event_times for attribute in each)
+    windows = by_key and any(
+        attribute.dataType().typeName() == "struct" for attribute_list in event_times for attribute in attribute_list
+    )
     return StreamJoin(
-        kind=next((each for each in KINDS if each == kind), "other"),
+        kind=next((known_kind for known_kind in KINDS if known_kind == kind), "other"),
         left=left,
         right=right,
         windows=windows,
@@ -202,10 +204,10 @@ def _marked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
 
     As StreamingSymmetricHashJoinHelper.findJoinKeyOrdinalForWatermark picks it, a left column before a right one.
     """
-    found = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join).get()
+    equi_join = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join).get()
     pairs = [
         (analysed.has_event_time(left), analysed.has_event_time(right))
-        for left, right in zip(analysed.sequence(found._2()), analysed.sequence(found._3()), strict=True)
+        for left, right in zip(analysed.sequence(equi_join._2()), analysed.sequence(equi_join._3()), strict=True)
     ]
     return next((pair for pair in pairs if pair[0]), next(pair for pair in pairs if any(pair)))
 
@@ -257,15 +259,15 @@ def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Excepti
 
 def stream_operations(frame: DataFrame) -> tuple[Operation, ...]:
     """Which of them the analysed plan of `frame` has on streams, from the result downwards, each kind once."""
-    found = (_operation(node) for node in analysed.nodes(analysed.analysed_plan(frame)) if node.isStreaming())
-    return tuple(dict.fromkeys(each for each in found if each is not None))
+    operations = (_operation(node) for node in analysed.nodes(analysed.analysed_plan(frame)) if node.isStreaming())
+    return tuple(dict.fromkeys(operation for operation in operations if operation is not None))
 
 
 def _operation(node: Any) -> Operation | None:
     kind = str(node.nodeName())
     if kind == "GlobalLimit":
         return "limit of sorted rows" if _sorted(node) else "limit"
-    if kind == "Aggregate" and any(_GROUPING_ID in str(each) for each in analysed.sequence(node.groupingExpressions())):
+    if kind == "Aggregate" and any(_GROUPING_ID in str(key) for key in analysed.sequence(node.groupingExpressions())):
         return "grouping sets"
     if kind == "Distinct" or kind.startswith(("Except", "Intersect")):
         return "set of rows"

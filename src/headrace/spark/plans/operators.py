@@ -75,7 +75,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
     """
     nodes, kept = list(stateful(analysed)), list(stateful(optimised))
     same = [kind_of(node) for node in nodes] == [kind_of(node) for node in kept]
-    found = []
+    result = []
     for index, node in enumerate(nodes):
         late = tuple(_event_time(node, child) for child in node.below)
         session = any(map(is_session, _groups(node)))
@@ -85,7 +85,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
             late = tuple(column if has else None for column, has in zip(late, there, strict=True))
         if (complete and kind_of(node) == "Aggregate" and not session) or _takes_all(node):
             late = tuple(None for _ in late)
-        found.append(
+        result.append(
             PlannedOperator(
                 kind=kind_of(node),
                 late=late,
@@ -97,7 +97,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
                 join=str(node.plan.joinType().sql()) if node.name == "Join" else "",
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def evictions(spark: SparkSession, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
@@ -106,22 +106,22 @@ def evictions(spark: SparkSession, optimised: Tree, evict_ms: int) -> tuple[int,
     Rows of a join may be as old as the state that it still keeps, so what lies above it runs behind by that much.
     Source: Spark's WatermarkPropagator and SymmetricHashJoinExec.produceOutputWatermark.
     """
-    found: list[int] = []
+    result: list[int] = []
 
     def given_out(node: Tree) -> int:
-        position = len(found)
+        position = len(result)
         if keeps_state(node):
-            found.append(evict_ms)
+            result.append(evict_ms)
         below = [given_out(child) for child in node.below if child.from_source]
         watermark = min(below, default=evict_ms)
         if keeps_state(node):
-            found[position] = watermark
+            result[position] = watermark
             if node.name == "Join":
                 return _given_out_by_join(jvm_of(spark), node.plan, watermark)
         return watermark
 
     given_out(optimised)
-    return tuple(found)
+    return tuple(result)
 
 
 def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
@@ -137,28 +137,30 @@ def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
 
 def _takes_all(node: Tree) -> bool:
     """Whether it is a function over groups whose timeout is not by event time, which drops no row."""
-    named = any(each in node.name for each in ("GroupsWithState", "GroupsInPandasWithState"))
+    named = any(kind in node.name for kind in ("GroupsWithState", "GroupsInPandasWithState"))
     return named and str(node.plan.timeout()) != "EventTimeTimeout"
 
 
 def columns_by_time(tree: Tree) -> tuple[str, ...]:
     """The columns of a result that are computed from the event time by which its topmost operator groups."""
     following = _following(tree)
-    return tuple(str(each.name()) for each in sequence(tree.plan.output()) if identity(each) in following)
+    return tuple(
+        str(attribute.name()) for attribute in sequence(tree.plan.output()) if identity(attribute) in following
+    )
 
 
 def _following(tree: Tree) -> set[int]:
     """The attributes that are the event time of the topmost operator's groups, or are computed from it."""
     if keeps_state(tree):
         column = _event_time(tree, tree.below[0])
-        found = set() if column is None else {identity(tree.below[0].plan.output().apply(column))}
+        ids = set() if column is None else {identity(tree.below[0].plan.output().apply(column))}
     else:
-        found = {each for child in tree.below for each in _following(child)}
+        ids = {id_ for child in tree.below for id_ in _following(child)}
     made = {"Project": "projectList", "Aggregate": "aggregateExpressions"}.get(tree.name)
     for expression in sequence(getattr(tree.plan, made)()) if made else ():
-        if any(identity(each) in found for each in sequence(expression.references().toSeq())):
-            found.add(identity(expression.toAttribute()))
-    return found
+        if any(identity(attribute) in ids for attribute in sequence(expression.references().toSeq())):
+            ids.add(identity(expression.toAttribute()))
+    return ids
 
 
 def _by_order(node: Tree) -> bool:
@@ -178,7 +180,9 @@ def _event_time(node: Tree, child: Tree) -> int | None:
     if node.name != "Aggregate":
         return _marked(child)
     groups = set(map(identity, marked(_groups(node))))
-    return next((at for at, each in enumerate(sequence(child.plan.output())) if identity(each) in groups), None)
+    return next(
+        (at for at, attribute in enumerate(sequence(child.plan.output())) if identity(attribute) in groups), None
+    )
 
 
 def _marked(child: Tree, *, windows: bool = True) -> int | None:

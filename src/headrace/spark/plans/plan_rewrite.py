@@ -55,7 +55,7 @@ class Tree:
 def stream_tree(plan: Any) -> Tree:
     """The tree of a streaming plan."""
     below = tuple(stream_tree(child) for child in sequence(plan.children()))
-    return Tree(plan, str(plan.nodeName()), below, any(each.from_source for each in below) or bool(plan.isStreaming()))
+    return Tree(plan, str(plan.nodeName()), below, any(tree.from_source for tree in below) or bool(plan.isStreaming()))
 
 
 def batch_tree(plan: Any) -> Tree:
@@ -64,7 +64,7 @@ def batch_tree(plan: Any) -> Tree:
     if name == "SubqueryAlias" and plan.identifier().name().startswith(MARK):
         return Tree(plan, MARK, (), True)
     below = tuple(batch_tree(child) for child in sequence(plan.children()))
-    return Tree(plan, name, below, any(each.from_source for each in below))
+    return Tree(plan, name, below, any(tree.from_source for tree in below))
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -204,17 +204,17 @@ def with_provenance(spark: SparkSession, tree: Tree) -> Any:
 
 
 def _carried(node: Any) -> list[Any]:
-    found = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in _CARRIED}
-    if BATCH not in found or LATE not in found:
+    carried = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in _CARRIED}
+    if BATCH not in carried or LATE not in carried:
         raise UntraceableError(node.nodeName())
-    return [found[name] for name in _CARRIED if name in found]
+    return [carried[name] for name in _CARRIED if name in carried]
 
 
 def with_columns(spark: SparkSession, node: Any, columns: Sequence[Any], child: Any) -> Any:
     """A Project or an Expand over `child`, some of whose columns it gives as well."""
     if node.nodeName() == "Project":
         return with_parts(spark, node, {0: scala_seq(spark, [*sequence(node.projectList()), *columns]), 1: child})
-    projections = [scala_seq(spark, [*sequence(each), *columns]) for each in sequence(node.projections())]
+    projections = [scala_seq(spark, [*sequence(projection), *columns]) for projection in sequence(node.projections())]
     output = scala_seq(spark, [*sequence(node.output()), *columns])
     return with_parts(spark, node, {0: scala_seq(spark, projections), 1: output, 2: child})
 

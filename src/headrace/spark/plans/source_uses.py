@@ -112,14 +112,14 @@ def with_source_leaves(frame: DataFrame, streams: Mapping[str, DataFrame], sourc
 
 
 def _shape(tree: Tree) -> tuple[str, ...]:
-    return tuple(each.name for each in tree.walk())
+    return tuple(node.name for node in tree.walk())
 
 
 def _replaced(
     spark: SparkSession, tree: Tree, shapes: Mapping[str, tuple[str, ...]], source_of: Callable[[str], str]
 ) -> Any:
     if (shape := _shape(tree)) in shapes.values():
-        leaf = next((each.plan for each in tree.walk() if each.from_source and not each.below), None)
+        leaf = next((node.plan for node in tree.walk() if node.from_source and not node.below), None)
         name = stream_name(leaf) if leaf is not None else None
         if leaf is not None and name is not None and shapes.get(source_of(name)) == shape:
             at = next(at for at in range(leaf.productArity()) if leaf.productElementName(at) == "output")

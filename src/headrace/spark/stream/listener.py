@@ -201,9 +201,9 @@ class Turns:
         busy = []
         for _ in range(len(turn.pools) - kept):
             number = turn.pools.popleft()
-            found = self._context.getPoolForName(_name(number))
-            if found.isDefined():
-                pool = found.get()
+            pool_option = self._context.getPoolForName(_name(number))
+            if pool_option.isDefined():
+                pool = pool_option.get()
                 if not pool.schedulableQueue().isEmpty():
                     busy.append(number)
                     continue

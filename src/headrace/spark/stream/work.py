@@ -89,21 +89,21 @@ def task_failures(spark: SparkSession) -> tuple[int, int]:
     failed = lost = 0
     if not (spark.sparkContext.master or "").startswith("local"):
         with suppress(Py4JError, OSError, AttributeError):
-            for each in _executors(spark, active=False):
-                failed, lost = failed + int(each.failedTasks()), lost + int(not each.isActive())
+            for executor in _executors(spark, active=False):
+                failed, lost = failed + int(executor.failedTasks()), lost + int(not executor.isActive())
     return failed, lost
 
 
 def block_managers(spark: SparkSession) -> Iterator[tuple[str, str]]:
     """The id of each living executor and where it listens, the driver's among them."""
-    return ((str(each.id()), str(each.hostPort())) for each in _executors(spark, active=True))
+    return ((str(executor.id()), str(executor.hostPort())) for executor in _executors(spark, active=True))
 
 
 def _executors(spark: SparkSession, *, active: bool) -> Iterator[Any]:
     """What AppStatusStore.executorList, which Spark keeps with or without its UI, tells of each, or of living ones."""
-    found = java_context(spark).statusStore().executorList(active).iterator()
-    while found.hasNext():
-        yield found.next()
+    infos = java_context(spark).statusStore().executorList(active).iterator()
+    while infos.hasNext():
+        yield infos.next()
 
 
 def has_work(spark: SparkSession) -> bool:
