@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord
-from headrace.observe.history import History
-from headrace.observe.metrics import MetricsObserver
+from headrace.export.metrics import MetricsObserver
+from headrace.history import History
 
 first, size = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 record, progressed, heartbeat = History.record, MetricsObserver.progressed, History.heartbeat

@@ -32,7 +32,7 @@ DATA = (
     Data("Spark", "spark", "started and asked by", "SparkSession"),
     Data("Spark's checkpoint", "checkpoint", "read and rewritten by", '"offsets"'),
     Data("archive, manifest, lock", "queries", "written by", "layout.manifest"),
-    Data("history.db", "observe", "written and read by", "sqlite3.connect"),
+    Data("history.db", "history", "written and read by", "sqlite3.connect"),
     Data("systems: databases, brokers, files", "connectors", "read and written by", "readStream"),
 )
 

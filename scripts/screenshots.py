@@ -29,8 +29,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 import headrace as hr
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.observer import QueryState
+from headrace.history import History
 from headrace.model import Project
-from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.server import ServedAddress, beside
 from tests.ui import made

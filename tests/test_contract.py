@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.contract import (
     OptionError,
     ProjectPath,

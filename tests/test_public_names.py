@@ -63,10 +63,10 @@ def test_a_public_name_has_a_docstring_and_a_heading(name: str) -> None:
 def test_a_function_hides_no_package() -> None:
     for name in ("change", "check", "load", "plan", "run", "verify"):
         assert inspect.isfunction(getattr(headrace, name))
-    import headrace.check.structure as structure
-    import headrace.plan.verdict as judgement
+    import headrace.checks.structure as structure
+    import headrace.planner.verdict as judgement
 
-    assert (structure.__name__, judgement.__name__) == ("headrace.check.structure", "headrace.plan.verdict")
+    assert (structure.__name__, judgement.__name__) == ("headrace.checks.structure", "headrace.planner.verdict")
     assert headrace.run.__name__ == "run"
 
 

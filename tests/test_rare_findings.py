@@ -127,7 +127,7 @@ def no_input(root: Path) -> Seen:
 
 
 def no_reading_back(root: Path) -> Seen:
-    from headrace.verify import proof
+    from headrace.verifier import proof
 
     return list(proof._unreadable_sink(project(root).queries["shown"]))
 

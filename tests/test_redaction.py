@@ -15,7 +15,7 @@ import headrace.api
 from headrace import redaction
 from headrace.cli import main
 from headrace.errors import EXIT_AWAY, MOST_CHARACTERS, NOWHERE, Finding, SinkError
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.redaction import Redactor, encoding_fault, redacted, secrets_in, without
 from headrace.spark.messages.failures import known_failure
 from headrace.spark.messages.refusals import tidy

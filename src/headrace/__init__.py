@@ -4,12 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from headrace import change as _change
-from headrace import check as _check
 from headrace import inspect
 from headrace import load as _load
-from headrace import plan as _plan
 from headrace import run as _run
-from headrace import verify as _verify
 from headrace.api import (
     adopt,
     apply,
@@ -85,19 +82,16 @@ __all__ = [
     "view",
 ]
 
-# Six functions have the names of packages. `import headrace.check.structure as structure` asks `headrace.check`, which
-# is the function, for its `structure`: so each function has the attributes of its package, and keeps its signature.
+# Three functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
+# function, for its `checks`: so each function has the attributes of its package, and keeps its signature.
 for _function, _package in (
     (change, _change),
-    (check, _check),
     (load, _load),
-    (plan, _plan),
     (run, _run),
-    (verify, _verify),
 ):
     vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
     _function.__dict__ = vars(_package)
-del _change, _check, _load, _plan, _run, _verify, _function, _package
+del _change, _load, _run, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.

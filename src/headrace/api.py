@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.queries.changes import Choice
     from headrace.run.query_run import Reached
     from headrace.run.stop import StopRequest
-    from headrace.verify.scope import RowScope
+    from headrace.verifier.scope import RowScope
 
 
 @judge_arguments
@@ -89,7 +89,7 @@ def run(
     verify_parts: each time one of so many parts of their keys, in turn.
     """
     from headrace.run.supervise import run as run_project
-    from headrace.verify.late_rows import write_late_rows
+    from headrace.verifier.late_rows import write_late_rows
 
     if verify_every is not None:
         reporter = _with_verdicts(project, reporter, verify_every, verify_parts)
@@ -111,9 +111,9 @@ def run(
 
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """The observer of a run, and one that verifies its queries during it."""
-    from headrace.observe.observers import Observers
-    from headrace.verify import verify as proved
-    from headrace.verify.beside import VerifyingBeside
+    from headrace.export.observers import Observers
+    from headrace.verifier import verify as proved
+    from headrace.verifier.beside import VerifyingBeside
 
     observers = Observers(*([] if reporter is None else [reporter]))
 
@@ -138,7 +138,7 @@ def plan(
     connect: whether sources and sinks are asked, which tells whether their systems hold what the checkpoint says. save:
     a file to keep it in, for `apply`; raises HeadraceError where it cannot be written.
     """
-    from headrace.plan.saved import save as save_plan
+    from headrace.planner.saved import save as save_plan
     from headrace.queries.application import application
     from headrace.run.plan import plan as plan_project
 
@@ -163,10 +163,10 @@ def apply(
 
     Raises HeadraceError where the file is no plan of this project, and CheckpointError where it does not hold any more.
     """
-    from headrace.plan.saved import read
+    from headrace.planner.saved import read
     from headrace.queries.application import known_application
     from headrace.run.supervise import run as run_project
-    from headrace.verify.late_rows import write_late_rows
+    from headrace.verifier.late_rows import write_late_rows
 
     saved, known = read(Path(file)), known_application(project)
     saved.require_project(project, known.id if known else "")
@@ -293,7 +293,7 @@ def repair(
     sink's database. keys: see `verify`. `undo` brings what was there before back as long as no batch has come in since.
     """
     from headrace.change.repair import Repair
-    from headrace.verify.scope import RowScope
+    from headrace.verifier.scope import RowScope
 
     return Repair(project, query, scope=RowScope(keys=tuple(keys)), spark=spark)
 
@@ -328,8 +328,8 @@ def verify_each(
     spark: SparkSession | None = None,
 ) -> Generator[results.Verdict, None, None]:
     """The verdict of each of `queries` (None: all), in one session, as soon as it is found; see `verify`."""
-    from headrace.verify.proof import verify_each as proved
-    from headrace.verify.scope import RowScope
+    from headrace.verifier.proof import verify_each as proved
+    from headrace.verifier.scope import RowScope
 
     scope = RowScope(keys=tuple(keys), since=since_batch, part=part)
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
@@ -338,9 +338,9 @@ def verify_each(
 
 def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
     """Keep a verdict, tell it to the project's hooks and to installed observers, and say which did not get it."""
-    from headrace.observe.history import History
-    from headrace.observe.hooks import Hooks
-    from headrace.observe.observers import Observers
+    from headrace.export.hooks import Hooks
+    from headrace.export.observers import Observers
+    from headrace.history import History
     from headrace.queries.layout import history_file
 
     if project.local_storage.is_dir():
@@ -373,7 +373,7 @@ def late(
     since_batch: only this batch and later ones. export: write the rows into this directory, as their sources gave them.
     replay: bring the rows back into the result of `query`, which must not be running.
     """
-    from headrace.verify import late as late_of_query
+    from headrace.verifier import late as late_of_query
 
     return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 
@@ -384,7 +384,7 @@ def status(project: Project) -> list[results.QueryStatus]:
 
     What its sources still hold is asked of them, for some seconds at most; `lags` and `backlog` of a status have it.
     """
-    from headrace.observe.lag import SourceLags
+    from headrace.history.lag import SourceLags
 
     return SourceLags(project).statuses()
 
@@ -412,7 +412,7 @@ def start(
     query that fails does not stop the others. In a `with` block all are stopped at its end. Raises as `run`.
     """
     from headrace.run.handles import start_all as start_project
-    from headrace.verify.late_rows import write_late_rows
+    from headrace.verifier.late_rows import write_late_rows
 
     return start_project(project, queries, spark, trigger=trigger, reporter=reporter, write_late=write_late_rows)
 
@@ -423,7 +423,7 @@ def running(project: Project) -> results.RunningApplications:
 
     Its methods look for them when they are called, and raise HeadraceError (HR850) where none could take the order.
     """
-    from headrace.observe.control_client import RunningApplications
+    from headrace.control.client import RunningApplications
 
     return RunningApplications(project.local_storage)
 
@@ -434,7 +434,7 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
 
     At most `limit` of them, without a JVM.
     """
-    from headrace.observe.history import History
+    from headrace.history import History
     from headrace.queries.layout import history_file
 
     file = history_file(project.local_storage)

@@ -27,7 +27,7 @@ def checkpoint(project: Project, query: str) -> results.Inspected:
 @judge_arguments
 def offsets(project: Project, query: str, *, batch: int | None = None) -> results.BatchOffsets:
     """What `batch` of `query` (None: the newest planned one) takes of each source, without a JVM."""
-    from headrace.verify.inspect_progress import inspect_offsets
+    from headrace.verifier.inspect_progress import inspect_offsets
 
     return inspect_offsets(project, project.query(query), batch)
 
@@ -35,7 +35,7 @@ def offsets(project: Project, query: str, *, batch: int | None = None) -> result
 @judge_arguments
 def watermark(project: Project, query: str, *, limit: int = 20) -> results.Watermarks:
     """How the watermark of `query` moved in the last `limit` batches, and what holds it back, without a JVM."""
-    from headrace.verify.inspect_progress import inspect_watermark
+    from headrace.verifier.inspect_progress import inspect_watermark
 
     return inspect_watermark(project, project.query(query), limit=limit)
 
@@ -54,6 +54,6 @@ def state(
 
     key: only rows with these values in the key's columns. batch: the one that left it (None: the newest committed).
     """
-    from headrace.verify.inspect_state import show_state
+    from headrace.verifier.inspect_state import show_state
 
     return show_state(project, query, key=key, batch=batch, limit=limit, spark=spark)

@@ -26,7 +26,7 @@ from headrace.api import load, run
 from headrace.contract import Lag
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.guard import LINK
 from headrace.ui.server import ServedAddress, beside

@@ -19,7 +19,7 @@ from headrace.cli.options import PathOrUrl, from_here
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import history_file
 
 pytestmark = pytest.mark.plain

@@ -14,7 +14,7 @@ from headrace.checkpoint import Archive, Checkpoint, OffsetEntry
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord
 from headrace.contract.batch_record import SourceProgress
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from tests.run.projects import write_project
 

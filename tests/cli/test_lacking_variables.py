@@ -13,7 +13,7 @@ from headrace.api import load
 from headrace.cli import main
 from headrace.errors import ProjectError
 from headrace.inspect import offsets as inspect_offsets
-from tests.verify import late_project
+from tests.verifier import late_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from headrace.cli import main
 from headrace.cli.verify import batch_table, brought_back, row_table
-from headrace.verify import Lateness, LateRow, OperatorLateRows, Replayed
-from tests.verify import late_project
+from headrace.verifier import Lateness, LateRow, OperatorLateRows, Replayed
+from tests.verifier import late_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,12 +22,12 @@ from headrace.cli.view.show import LiveShow, PlainShow, panel
 from headrace.cli.view.tables import Row, live_table, status_table
 from headrace.contract import BatchRecord, BatchWork, Lag, Outcome, QueryStart
 from headrace.contract.observer import QueryState
+from headrace.control.board import RunResult
 from headrace.demo.flow import Tally
 from headrace.demo.starter import write_project
 from headrace.errors import Finding
-from headrace.observe.board import RunResult
-from headrace.observe.history import QueryStatus
-from headrace.observe.lag import lag
+from headrace.history import QueryStatus
+from headrace.history.lag import lag
 from headrace.queries.layout import QueryLayout
 
 pytestmark = pytest.mark.plain

@@ -19,7 +19,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.api import load
-from headrace.check.locations import cluster, speculation, state_partitions
+from headrace.checks.locations import cluster, speculation, state_partitions
 from headrace.cli import submit
 from headrace.cli.entry import main
 from headrace.cluster import connection, control, daemons

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import LANDING, QUERY
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import history_file
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from headrace import load
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.cli.entry import headrace
 from tests.docs.blocks import ROOT, Block, blocks, of_language, projects
 

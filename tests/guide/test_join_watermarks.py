@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.check.state_bounds import joins
+from headrace.checks.state_bounds import joins
 from headrace.spark.plans.analysed import optimised_plan
 from headrace.spark.plans.operations import stream_joins
-from tests.check.test_joins import QUERY
+from tests.checks.test_joins import QUERY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

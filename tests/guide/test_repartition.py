@@ -14,7 +14,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import HeadraceError
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import query_run
 from headrace.spark.jvm.settings import default_partitions

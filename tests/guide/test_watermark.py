@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run, verify
-from headrace.check.state_bounds import POLICY
+from headrace.checks.state_bounds import POLICY
 from headrace.errors import ProjectError
 
 from .scenes import Trigger, at, events, land, play, project, query, refused, source

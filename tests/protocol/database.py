@@ -16,7 +16,8 @@ from functools import cache
 from typing import Any, ClassVar, cast
 
 from headrace.connectors.sql.dialect import Connection
-from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
+from headrace.connectors.sql.sqlite.sink import Sqlite
 
 from .scheduler import Process, Scheduler
 

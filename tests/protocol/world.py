@@ -23,13 +23,13 @@ from headrace.change.rewind import Rewind
 from headrace.checkpoint import Archive, Checkpoint, PlannedBatch
 from headrace.connectors.exactly_once import batches as exactly_once
 from headrace.connectors.kafka import producer, topic_ledger, transactions
-from headrace.connectors.sql import prepare, silence
+from headrace.connectors.sql import preparation, silence
 from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
-from headrace.plan.ends import place_of
-from headrace.plan.verdict import Judgement
+from headrace.planner.ends import place_of
+from headrace.planner.verdict import Judgement
 from headrace.queries import changes, driver_lock, lease, manifest
 from headrace.queries.changes import RewindRecord
 from headrace.queries.form import QueryForm
@@ -898,7 +898,7 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, prepare, silence, rebuild, transactions, s3):
+            for module in (exactly_once, preparation, silence, rebuild, transactions, s3):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
             let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace.contract import Outcome, OutcomeState
+from headrace.control.board import RunResult
 from headrace.errors import Fenced, Finding, PlatformError
 from headrace.model import Project
-from headrace.observe.board import RunResult
 from headrace.queries.application import FILE, application, known_application
 
 pytestmark = pytest.mark.plain

@@ -12,8 +12,8 @@ import pytest
 from headrace.api import check, load, run, status, verify
 from headrace.cli.entry import main
 from headrace.errors import CheckpointError, Finding, HeadraceError
+from headrace.history import History
 from headrace.model import Counter, Query
-from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import counters
 from headrace.run.counters import Counters, read

@@ -25,7 +25,7 @@ from headrace.spark.jvm import session_conf
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
-from headrace.verify import proof
+from headrace.verifier import proof
 
 from .projects import land, write_project
 from .test_run import Told

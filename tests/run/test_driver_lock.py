@@ -15,7 +15,7 @@ import pytest
 from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import CheckFailed
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.queries import driver_lock
 from headrace.queries.layout import history_file
 from tests.run.projects import write_project

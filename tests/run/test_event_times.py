@@ -16,8 +16,8 @@ from headrace.api import load, run, status, verify
 from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
-from headrace.observe.history import History
-from headrace.observe.lag import SourceLags
+from headrace.history import History
+from headrace.history.lag import SourceLags
 from headrace.queries.layout import history_file
 from headrace.run import query_run, supervision
 from headrace.ui.standing import standings

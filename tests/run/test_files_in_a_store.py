@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint.read_files import ReadFiles
-from headrace.observe.lag import lag
+from headrace.history.lag import lag
 from headrace.queries.layout import QueryLayout
 from headrace.storage.durable import files_below
 from headrace.storage.location import place

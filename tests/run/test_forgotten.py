@@ -11,8 +11,8 @@ import pytest
 from py4j.protocol import Py4JError
 
 from headrace.api import load
+from headrace.control.board import Board
 from headrace.model import AvailableNow
-from headrace.observe.board import Board
 from headrace.run import vitals
 from headrace.run.supervise import run
 from headrace.run.vitals import Vitals

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import headrace as hr
 from headrace.api import events, load, start_query, status, verify
 from headrace.cli import main
+from headrace.control.board import Order, Orders
 from headrace.errors import CheckFailed, Finding, HeadraceError, QueryFailed
 from headrace.model.trigger import Restart
-from headrace.observe.board import Order, Orders
 from headrace.run.supervise import run
-from tests.observe.test_hooks import Receiver, receiving
+from tests.export.test_hooks import Receiver, receiving
 from tests.waiting import eventually
 
 from .projects import land, rows, write_project

@@ -16,10 +16,10 @@ import pytest
 from headrace.api import check, load, run, start_query, status, verify
 from headrace.build.tables import TableVersions
 from headrace.contract import BatchRecord
+from headrace.control.board import RunResult
 from headrace.errors import CheckFailed, Finding
+from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
-from headrace.observe.board import RunResult
-from headrace.observe.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run.stop import StopRequest
 from headrace.spark.stream.foreach_batch import Halt

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.cli import main
 from headrace.contract import Outcome
+from headrace.control.board import RunResult
 from headrace.errors import EXIT_REFUSED, Finding
 from headrace.findings import CODES
-from headrace.observe.board import RunResult
 from tests.in_session import lend
 
 from .projects import write_project

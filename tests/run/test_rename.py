@@ -16,11 +16,11 @@ import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, HeadraceError
+from headrace.history import History
 from headrace.model import Project
-from headrace.observe.history import History
 from headrace.queries import driver_lock
 from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.queries.layout import QueryLayout
-from headrace.verify.batch_ranges import ranges
+from headrace.verifier.batch_ranges import ranges
 from tests.run.projects import land, ledger, rows, write_project
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
 from headrace.model import Project

@@ -12,10 +12,10 @@ import headrace as hr
 from headrace.api import load
 from headrace.contract import Observer
 from headrace.contract.observer import QueryState
+from headrace.control.board import Board, Order
 from headrace.errors import Finding, HeadraceError, ProjectError
 from headrace.model import Project
 from headrace.model.trigger import Restart
-from headrace.observe.board import Board, Order
 from headrace.run.batch_records import Notes
 from headrace.run.states import States
 from headrace.units import Duration

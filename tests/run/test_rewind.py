@@ -23,16 +23,18 @@ from headrace.connectors.exactly_once import Admitted, KeptLine, Retry, Standing
 from headrace.connectors.sql import corrections
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import StagedTable, Transaction, run
+from headrace.connectors.sql.dialect import StagedTable, run
 from headrace.connectors.sql.generations import TableReset
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
-from headrace.connectors.sql.prepare import prepare, result_table
+from headrace.connectors.sql.preparation import prepare
+from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.connectors.sql.staging import Content, Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS_FORM, make_all
 from headrace.connectors.sql.takeover import TableRename
+from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.api import load
 from headrace.cli import main
 from headrace.contract import Observer, QueryState
-from headrace.observe.board import Board
+from headrace.control.board import Board
 from headrace.run import supervision
 from headrace.run.batch_records import Notes
 from headrace.run.states import States

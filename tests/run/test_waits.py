@@ -21,12 +21,12 @@ from headrace.api import events, load
 from headrace.cli import main
 from headrace.contract import BatchRecord, Observer, QueryState
 from headrace.contract.observer import State
+from headrace.control.board import Board
 from headrace.errors import Finding
-from headrace.observe.board import Board
-from headrace.observe.history import History
-from headrace.observe.lag import SourceLags
-from headrace.observe.metrics import MetricsObserver
-from headrace.observe.metrics_server import ready
+from headrace.export.metrics import MetricsObserver
+from headrace.export.metrics_server import ready
+from headrace.history import History
+from headrace.history.lag import SourceLags
 from headrace.queries.layout import history_file
 from headrace.run import query_run
 from headrace.run.batch_records import Notes
@@ -34,7 +34,7 @@ from headrace.run.query_run import QueryRun, Reports, Running
 from headrace.run.source_health import SourceHealth
 from headrace.run.states import States
 from headrace.ui.standing import standings
-from tests.observe.test_hooks import receiving
+from tests.export.test_hooks import receiving
 from tests.waiting import eventually
 
 from .projects import land, write_project

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
 from py4j.java_gateway import CallbackServer, CallbackServerParameters, GatewayProperty
 
+from headrace.spark.jvm import gateway
 from headrace.spark.jvm.gateway import _command, _signals_held, end_reads_first, gateway_with_callbacks, secret
 
 pytestmark = pytest.mark.plain
@@ -103,3 +106,15 @@ def test_a_connection_that_the_jvm_keeps_open_is_closed_though_a_thread_reads_it
     assert not closing.is_alive()
     assert not reading.is_alive()
     kept.close()
+
+
+def test_kill_all_returns_when_the_descendants_are_gone() -> None:
+    child = "import os; block = bytearray(os.urandom(1)) * 400_000_000; print(os.getpid(), flush=True); input()"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert not gateway.wait_until_gone([pid], within=0.1)
+        gateway.kill_all(process.pid)
+        command = gateway.PROC / str(pid) / "cmdline"
+        assert not command.exists() or command.read_bytes() == b"", "alive: the command line of a zombie is empty"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.contract import Jars
 from headrace.errors import PlatformError
 from headrace.load import load

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.plan.code.meaning import differences, meaning
+from headrace.planner.code.meaning import differences, meaning
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.python_functions import PythonFunction, functions
 

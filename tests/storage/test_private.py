@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.entry import unforeseen
-from headrace.observe.history import History
+from headrace.history import History
 from headrace.storage import private
 from headrace.storage.private import LOCAL_DIRECTORIES, LOCAL_SETTING, local_directories, make_private
 

@@ -15,8 +15,8 @@ import headrace as hr
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding, Where
+from headrace.history import History
 from headrace.model import Project
-from headrace.observe.history import History
 from headrace.queries.layout import history_file
 
 PASSWORD = "correct-horse-battery"

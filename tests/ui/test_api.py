@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
+from headrace.history import History
+from headrace.history.lag import SourceLags
+from headrace.history.pages import SCANNED
 from headrace.model import Project
-from headrace.observe.history import History
-from headrace.observe.history.pages import SCANNED
-from headrace.observe.lag import SourceLags
 from headrace.queries.layout import history_file
 from headrace.ui import server
 from headrace.ui.answers import Answers
@@ -278,7 +278,7 @@ def test_where_others_could_read_it_is_not_served(
 
 
 def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
-    with server._bound(ServedAddress(port=0)) as taken:
+    with server._bind(ServedAddress(port=0)) as taken:
         taken.listen()
         with pytest.raises(HeadraceError) as raised:
             server.serve(project, ServedAddress(port=taken.getsockname()[1]), print)

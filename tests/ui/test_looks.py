@@ -16,8 +16,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import headrace as hr
+from headrace.history import History
 from headrace.model import Project
-from headrace.observe.history import History
 from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.manifest import note_version, revision

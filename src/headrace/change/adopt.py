@@ -17,13 +17,13 @@ from headrace.build.plan_builder import build, registered_tables
 from headrace.build.project_session import borrowed
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
-from headrace.check.analysed import analysed
-from headrace.check.state_bounds import POLICY, kept_policy
-from headrace.check.structure import concerning
 from headrace.checkpoint import Checkpoint, StateOperator
 from headrace.checkpoint.handover import EVOLUTION, copied, listing, unfit
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
+from headrace.checks.analysed import analysed
+from headrace.checks.state_bounds import POLICY, kept_policy
+from headrace.checks.structure import concerning
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.model import NamedSource, Project, Query
@@ -40,7 +40,7 @@ from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.state import placeholder, probe
 from headrace.storage.durable import publish, remove_tree, size_of
-from headrace.storage.location import is_known, located, place
+from headrace.storage.location import is_known, place, reach
 from headrace.storage.private import make_private, scratch, writing_to
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             what = "it cannot be adopted: Headrace does not know how to read what lies there"
             fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
             raise CheckpointError(code="HR590", where=Where(file=named), what=what, fix=fix)
-        located(project.root, project.target.storage, project.target.spark)
+        reach([named], project.target.spark)
         return Checkpoint(place(named).absolute())
 
     @contextmanager

@@ -10,8 +10,8 @@ from headrace.contract import SinkContext, Snapshot
 from headrace.errors import HeadraceError, PlainData
 from headrace.model import Project, Query
 from headrace.spark.messages.refusals import finding_of
-from headrace.verify.comparison import compare, schema_differences
-from headrace.verify.proof import verify_each
+from headrace.verifier.comparison import compare, schema_differences
+from headrace.verifier.proof import verify_each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from headrace.change.comparison import RebuildReport, report_on
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlainData
+from headrace.history import History
 from headrace.model import Project, Query
-from headrace.observe.history import History
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, RewindRecord, require_ended

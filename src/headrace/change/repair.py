@@ -14,10 +14,10 @@ from headrace.contract import Correction, SinkRepair, Snapshot
 from headrace.errors import PlainData
 from headrace.model import Project
 from headrace.queries.changes import AdoptionRecord, ResetRecord, RewindRecord, require_ended
-from headrace.verify.comparison import corrections
-from headrace.verify.proof import verify_each
-from headrace.verify.scope import WHOLE, RowScope
-from headrace.verify.verdict import Verdict
+from headrace.verifier.comparison import corrections
+from headrace.verifier.proof import verify_each
+from headrace.verifier.scope import WHOLE, RowScope
+from headrace.verifier.verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,8 +20,8 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.restore import Past
 from headrace.contract import Held, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
+from headrace.history import History
 from headrace.model import Project, Query
-from headrace.observe.history import History
 from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, require_ended
 from headrace.queries.late_rows import newest_late_batch
 from headrace.queries.layout import QueryLayout, history_file, newest_layout

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, NothingChanged
+from headrace.history import History
+from headrace.history.lag import committed_prefixes, lag
 from headrace.model import AvailableNow, NamedSource, Project, Query
-from headrace.observe.history import History
-from headrace.observe.lag import committed_prefixes, lag
-from headrace.plan.ends import place_of
+from headrace.planner.ends import place_of
 from headrace.queries.application import application
 from headrace.queries.blame import named, reset_command
 from headrace.queries.changes import ChangeStatus, RebuildRecord

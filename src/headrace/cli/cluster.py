@@ -76,7 +76,7 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
     from headrace.cluster.daemons import named
 
     if query is not None:
-        from headrace.observe.log import lines_of
+        from headrace.export.log import lines_of
 
         project, query = ProjectOptions(directory, target).with_query(query)
         for line in lines_of(project.local_storage, query):

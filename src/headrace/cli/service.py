@@ -47,7 +47,7 @@ def service(
     It goes to stdout or to FILE, which systemd's own check judges where there is one. --monitoring writes alert rules
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
-    from headrace.observe.service import (
+    from headrace.export.service import (
         PORT,
         STOP_TIMEOUT,
         WATCHDOG,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from headrace import model, registry
-from headrace.check import structure
+from headrace.checks import structure
 from headrace.declare.assembly import Assembly, transform
 from headrace.declare.declarations import Declared, DeclaredQuery, DeclaredSettings, DeclaredSource
 from headrace.declare.faults import is_collecting, of_frame, shown

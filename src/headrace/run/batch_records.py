@@ -15,8 +15,8 @@ from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Observer, SourcePrefix, SourceProgress, bad_rows_metric
 from headrace.errors import CheckpointError, Finding, HeadraceError, SourceError
+from headrace.history import History
 from headrace.model import Project, Query
-from headrace.observe.history import History
 from headrace.queries.layout import history_file
 from headrace.redaction import redacted
 from headrace.run.event_times import follow_on, place_of, take_observed

@@ -8,18 +8,18 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.build.plan_builder import build, registered_tables
-from headrace.check.analysed import analysed, noteworthy
-from headrace.check.closures import Changed, Watched, changed_by, driver_variables, side_effects, watched
-from headrace.check.locations import places, speculation, state_partitions
-from headrace.check.result import CheckResult, HeldState, guarantee, memory, small_files
-from headrace.check.state_bounds import StateBound
-from headrace.check.structure import concerning, structure
-from headrace.check.user_functions import Asked, asked_by, asked_by_functions, is_users
+from headrace.checks.analysed import analysed, noteworthy
+from headrace.checks.closures import Changed, Watched, changed_by, driver_variables, side_effects, watched
+from headrace.checks.locations import places, speculation, state_partitions
+from headrace.checks.result import CheckResult, HeldState, guarantee, memory, small_files
+from headrace.checks.state_bounds import StateBound
+from headrace.checks.structure import concerning, structure
+from headrace.checks.user_functions import Asked, asked_by, asked_by_functions, is_users
 from headrace.declare.faults import shown
 from headrace.errors import Finding, HeadraceError, Where
+from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
-from headrace.observe.history import History
 from headrace.queries.blame import named
 from headrace.queries.layout import history_file
 from headrace.registry import known_failures

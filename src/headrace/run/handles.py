@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.contract import Observer
 from headrace.contract.observer import QueryState
+from headrace.control.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.errors import CheckFailed, HeadraceError, QueryFailed
 from headrace.model import Project, Trigger
-from headrace.observe.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.run.late_output import WriteLate
 from headrace.run.plan import session_refusals
 from headrace.run.stop import StopRequest

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from headrace.build.plan_builder import Reader, build, register_written, registered_tables
 from headrace.build.project_session import borrowed
 from headrace.build.tables import Tables
-from headrace.check.analysed import analysed
-from headrace.check.structure import concerning
-from headrace.check.triggers import cores, live, refreshed
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
+from headrace.checks.analysed import analysed
+from headrace.checks.structure import concerning
+from headrace.checks.triggers import cores, live, refreshed
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
-from headrace.plan.difference import worst
-from headrace.plan.ends import compare_settings
-from headrace.plan.forming import NO_NAMES, form_of, read_settings
-from headrace.plan.verdict import Judgement, judged, refusals, remarks, renamed
+from headrace.planner.difference import worst
+from headrace.planner.ends import compare_settings
+from headrace.planner.forming import NO_NAMES, form_of, read_settings
+from headrace.planner.verdict import Judgement, judged, refusals, remarks, renamed
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
@@ -122,7 +122,7 @@ def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) 
             return Judgement(query=query.name, verdict="same", from_batch=0)
         committed = home.checkpoint.last_committed
         first = 0 if committed is None else committed + 1
-        _require_sound(problems(query, home.layout))
+        _require_sound(problems(project, query, home.layout))
         require_same_sink(project, query, home.layout)
         with registered_tables(project, query, spark):
             found, frame = _compared(project, query, spark, home)

@@ -19,11 +19,11 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, SinkContext
 from headrace.contract.observer import State
+from headrace.control.board import Order
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
+from headrace.history.health import NULL_TIMES, health, wrong_times
+from headrace.history.lag import lags, reported_lags, total
 from headrace.model import Every, Project, Query, Trigger
-from headrace.observe.board import Order
-from headrace.observe.health import NULL_TIMES, health, wrong_times
-from headrace.observe.lag import lags, reported_lags, total
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout
 from headrace.registry import known_failures

@@ -13,9 +13,9 @@ from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, renamed
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
+from headrace.history import History
 from headrace.model import Project, Query
-from headrace.observe.history import History
-from headrace.plan.verdict import refusals
+from headrace.planner.verdict import refusals
 from headrace.queries import driver_lock
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named

@@ -12,8 +12,8 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
 from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
+from headrace.history import History
 from headrace.model import Project, Query
-from headrace.observe.history import History
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named
 from headrace.queries.layout import QueryLayout, history_file

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.check.state_bounds import POLICY, kept_policy
-from headrace.check.triggers import without_supervisor
 from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
@@ -25,6 +23,8 @@ from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
+from headrace.checks.state_bounds import POLICY, kept_policy
+from headrace.checks.triggers import without_supervisor
 from headrace.contract import SinkContext, SinkLedger, Writer
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
@@ -203,7 +203,7 @@ def _looked_at(request: Request, layout: QueryLayout) -> tuple[Home, Planned]:
         raise CheckFailed(findings)
     home = entered(request.query, layout)
     if home.lasting:
-        require_usable(request.query, home.layout)
+        require_usable(request.project, request.query, home.layout)
         require_same_sink(request.project, request.query, home.layout)
     try:
         return home, planned(request, home)

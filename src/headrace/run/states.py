@@ -10,10 +10,10 @@ from typing import Any
 
 from headrace.contract import Observer, Outcome, OutcomeState
 from headrace.contract.observer import WAITING_FOR, QueryState, State
+from headrace.control.board import Board, LiveStart, Order, RunResult
 from headrace.errors import Fenced, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.model.trigger import Restart
-from headrace.observe.board import Board, LiveStart, Order, RunResult
 from headrace.queries.blame import with_command
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headrace.contract import Observer
+from headrace.control.board import Order, Orders, has_ended
 from headrace.errors import Finding
 from headrace.model import Continuous, Query
-from headrace.observe.board import Order, Orders, has_ended
 from headrace.run.query_run import QueryRun, Watching
 from headrace.run.states import States, Supervised
 from headrace.spark.stream.foreach_batch import Halt

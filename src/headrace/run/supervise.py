@@ -11,24 +11,24 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.check.structure import concerning, no_query, structure
+from headrace.checks.structure import concerning, no_query, structure
 from headrace.contract import Observer
+from headrace.control.board import Board, Orders, RunResult
+from headrace.control.server import ControlServer
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError
+from headrace.export.hooks import Hooks
+from headrace.export.lineage import Lineage
+from headrace.export.log import RunLog, SparkLines
+from headrace.export.metrics import MetricsObserver, require
+from headrace.export.observers import EventLines, Observers
+from headrace.export.otlp import Otlp
+from headrace.export.service import Notifier
+from headrace.export.serving import asked_at
+from headrace.history import History
+from headrace.history.lag import SourceLags
 from headrace.model import Project, Query, Trigger
 from headrace.model.operations import Log
-from headrace.observe.board import Board, Orders, RunResult
-from headrace.observe.control_server import ControlServer
-from headrace.observe.history import History
-from headrace.observe.hooks import Hooks
-from headrace.observe.lag import SourceLags
-from headrace.observe.lineage import Lineage
-from headrace.observe.log import RunLog, SparkLines
-from headrace.observe.metrics import MetricsObserver, require
-from headrace.observe.observers import EventLines, Observers
-from headrace.observe.otlp import Otlp
-from headrace.observe.service import Notifier
-from headrace.observe.serving import asked_at
-from headrace.plan.saved import SavedPlan
+from headrace.planner.saved import SavedPlan
 from headrace.queries.driver_lock import require_one_free
 from headrace.queries.layout import history_file
 from headrace.run.late_output import WriteLate
@@ -202,7 +202,7 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
         return
     for module in ("starlette", "uvicorn"):
         require(module)
-    from headrace.observe.metrics_server import metrics_served
+    from headrace.export.metrics_server import metrics_served
 
     port = stack.enter_context(metrics_served(settings, board, metrics))
     if not settings.port:

@@ -16,10 +16,10 @@ from headrace.build.plan_builder import topological_order
 from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart, overrides
+from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.errors import Fenced, HeadraceError, QueryFailed
+from headrace.history.lag import left_out
 from headrace.model import Once, Project, Query, Trigger
-from headrace.observe.board import Board, LiveStart, Order, Orders, RunResult
-from headrace.observe.lag import left_out
 from headrace.queries import driver_lock
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, layout_of

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
+from headrace.history.health import forgotten, lost_executors, no_commit, silent_sources
 from headrace.model import Every
-from headrace.observe.health import forgotten, lost_executors, no_commit, silent_sources
 from headrace.run.batch_records import Account, Notes
 from headrace.run.query_run import QueryRun
 from headrace.spark.jvm.session_conf import executor_patience

@@ -23,8 +23,8 @@ from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.rows import ResultRows, collected
 from headrace.testing.spark_session import shared_session
-from headrace.verify.answer import BatchAnswer, Prefix, answer
-from headrace.verify.batch_ranges import VersionRange, VersionRanges
+from headrace.verifier.answer import BatchAnswer, Prefix, answer
+from headrace.verifier.batch_ranges import VersionRange, VersionRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

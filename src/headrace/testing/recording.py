@@ -20,7 +20,7 @@ from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.testing.rows import local_rows
 from headrace.testing.schedules import Placed, Row, Schedule, Step
 from headrace.testing.timelines import timeline
-from headrace.verify.answer import Prefix, prefix_of
+from headrace.verifier.answer import Prefix, prefix_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,9 +27,9 @@ from headrace.testing.events import Item, steps_of
 from headrace.testing.given import Inlet
 from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, local_rows
 from headrace.testing.spark_session import shared_session
-from headrace.verify import verify
-from headrace.verify.answer import BatchAnswer, Prefix, answer, prefix_of
-from headrace.verify.batch_ranges import VersionRanges, version_ranges
+from headrace.verifier import verify
+from headrace.verifier.answer import BatchAnswer, Prefix, answer, prefix_of
+from headrace.verifier.batch_ranges import VersionRanges, version_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from headrace.check.state_bounds import window_lengths
+from headrace.checks.state_bounds import window_lengths
 from headrace.errors import HeadraceError
+from headrace.history import History, pages
+from headrace.history.lag import SourceLags
 from headrace.model import Project, Query
-from headrace.observe.history import History, pages
-from headrace.observe.lag import SourceLags
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.graph import definition, graph, versions
 from headrace.ui.live import Live, Shared
@@ -27,7 +27,6 @@ from headrace.ui.standing import standings
 from headrace.ui.verifying import AlreadyRunning, Verifying, Work
 
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
-MOST = {"limit": PAGE_MOST, "points": POINTS_MOST, "count": EVENTS_MOST, "rows": ROWS_MOST}
 _LARGEST = 2**53
 BODY_BYTES = 20_000
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from headrace.contract import BatchRecord, OperatorProgress
-from headrace.observe.history.pages import LateBatch
+from headrace.history.pages import LateBatch
 from headrace.units import Duration
 
 Number: TypeAlias = float | None

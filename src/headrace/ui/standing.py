@@ -11,10 +11,10 @@ from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import Level
 from headrace.errors import Finding, Where
+from headrace.history import History, QueryStatus
+from headrace.history.health import health, silent_sources
+from headrace.history.lag import SourceLags, total
 from headrace.model import Project, Query
-from headrace.observe.health import health, silent_sources
-from headrace.observe.history import History, QueryStatus
-from headrace.observe.lag import SourceLags, total
 
 WINDOW = 20
 STALE_SECONDS = 60.0

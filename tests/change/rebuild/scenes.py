@@ -15,7 +15,7 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.contract import SinkContext
 from headrace.model import Project
-from headrace.plan.ends import place_of
+from headrace.planner.ends import place_of
 from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.inspect_checkpoint import inspect_checkpoint

@@ -18,7 +18,7 @@ from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
 from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
-from headrace.plan.verdict import refusals
+from headrace.planner.verdict import refusals
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
@@ -190,7 +190,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     run(project, spark, "totals")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 6), ("b", 3)]
     # A result that somebody has changed is not put in place.
-    from headrace.connectors.sql.sqlite import SqliteDialect
+    from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 
     connection = SqliteDialect(str(root / "out.db")).connect()
     connection.cursor().execute("UPDATE totals__rebuild SET total = 7")

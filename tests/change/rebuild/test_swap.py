@@ -19,7 +19,7 @@ from headrace.build import project_session
 from headrace.change.shadow import swap_in
 from headrace.cli.entry import main
 from headrace.connectors.sql import generations
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.changes import RebuildRecord

@@ -11,14 +11,14 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
-from headrace.check.structure import structure
+from headrace.checks.structure import structure
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.catalog.source import CatalogTable
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.delta.source import Delta
 from headrace.contract import OutputMode, Sink, SinkContext
+from headrace.control.board import RunResult
 from headrace.errors import Fenced, Finding, SinkError, SourceError
-from headrace.observe.board import RunResult
 from headrace.testing.conformance import SinkConformance, forget_commit
 from tests.connectors.suites import only
 from tests.run.projects import land, write_project

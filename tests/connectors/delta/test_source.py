@@ -17,8 +17,8 @@ from headrace.build.project_session import jars_of
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.delta.table import at_path
 from headrace.contract import SourceBatch, SourcePrefix
+from headrace.control.board import RunResult
 from headrace.errors import NOWHERE, SourceError
-from headrace.observe.board import RunResult
 from headrace.spark.jvm.jars import LISTS
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.failures import failure_of

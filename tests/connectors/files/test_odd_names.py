@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.observe.lag import lag
+from headrace.history.lag import lag
 from headrace.queries.layout import QueryLayout
-from headrace.verify import verify
+from headrace.verifier import verify
 from tests.run.projects import rows
 
 if TYPE_CHECKING:

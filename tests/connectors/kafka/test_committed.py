@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.connectors.kafka import prefix
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import Lag, SourceBatch, SourcePrefix
-from headrace.observe import lag
+from headrace.history import lag
 from tests.connectors.kafka.test_source import collected, ran, refused, sale, write
 from tests.connectors.kafka.test_transactions import committed
 from tests.run.projects import rows

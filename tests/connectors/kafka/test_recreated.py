@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.errors import SourceError
-from headrace.observe.lag import committed_prefixes
+from headrace.history.lag import committed_prefixes
 from headrace.queries.layout import layout_of
 from headrace.run import source_health
 from headrace.run.start import start

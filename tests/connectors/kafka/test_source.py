@@ -24,10 +24,10 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import BatchRecord, Lag, Observer
+from headrace.control.board import RunResult
 from headrace.errors import SourceError
-from headrace.observe.board import RunResult
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
-from headrace.verify import verify
+from headrace.verifier import verify
 from services import KafkaServer
 from services.process import free_port
 from tests.connectors.suites import only

@@ -8,11 +8,12 @@ import psycopg
 import pymysql
 import pytest
 
-from headrace.connectors.sql import mysql_connection, postgres_connection
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql_columns import existing_column
-from headrace.connectors.sql.mysql_connection import AddressError, MySqlAddress
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.columns import existing_column
+from headrace.connectors.sql.mysql.connection import AddressError, MySqlAddress
 from headrace.connectors.sql.postgres import Postgres
+from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.contract import OptionError
 
 pytestmark = pytest.mark.plain

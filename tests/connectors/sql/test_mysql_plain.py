@@ -15,9 +15,11 @@ import pymysql
 import pytest
 from pyspark.sql import types as T
 
-from headrace.connectors.sql import mysql, mysql_connection
-from headrace.connectors.sql.mysql import LoadStager, MySqlDialect
-from headrace.connectors.sql.mysql_columns import existing_column, incompatible
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql import dialect as mysql
+from headrace.connectors.sql.mysql.columns import existing_column, incompatible
+from headrace.connectors.sql.mysql.dialect import MySqlDialect
+from headrace.connectors.sql.mysql.staging import LoadStager
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
 pytestmark = pytest.mark.plain
@@ -105,7 +107,7 @@ def test_a_server_that_asks_for_another_file_gets_none(
 ) -> None:
     url, got = liar
     monkeypatch.setattr(mysql, "is_mariadb", lambda _: False)
-    stager = LoadStager(MySqlDialect(url), "t", [ResultColumn("v", "text", TEXT)], "MyISAM")
+    stager = LoadStager(MySqlDialect(url), url, "t", [ResultColumn("v", "text", TEXT)], "MyISAM")
     with pytest.raises(pymysql.err.InternalError, match="not offered"):
         stager.add(pa.table({"v": ["mine"]}))
     stager.give_up()

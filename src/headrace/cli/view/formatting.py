@@ -10,7 +10,7 @@ from headrace.contract import BatchRecord, Lag
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork
-    from headrace.observe.history import QueryStatus
+    from headrace.history import QueryStatus
 
 NOTHING = "-"
 UNKNOWN = "unknown"

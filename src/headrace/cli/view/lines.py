@@ -14,10 +14,10 @@ from headrace.cli.output import counted, drop, say_finding, say_json
 from headrace.cli.view.formatting import inside, sentence
 from headrace.contract import BatchRecord, BatchWork, Observer, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
-from headrace.observe.observers import EventLines
+from headrace.export.observers import EventLines
 
 if TYPE_CHECKING:
-    from headrace.observe.board import RunResult
+    from headrace.control.board import RunResult
 
 FINISHING = "finishing the running batches; Ctrl-C again stops at once"
 STOPPING = "stopping at once; what a batch has begun is made again at the next start"

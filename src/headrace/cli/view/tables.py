@@ -18,7 +18,7 @@ from headrace.contract.observer import Level, QueryState
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork
-    from headrace.observe.history import QueryStatus
+    from headrace.history import QueryStatus
     from headrace.queries.inspect_checkpoint import StoredStatus
 
 STYLES: Mapping[Level, str] = {"good": "green", "warning": "yellow", "bad": "bold red", "idle": ""}

@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import (
-    REFUSED_FIX,
-    Connection,
-    Dialect,
-    PartLost,
-    StageError,
-    Transaction,
-    run,
-)
+from headrace.connectors.sql.dialect import REFUSED_FIX, Connection, Dialect, PartLost, StageError, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
-from headrace.connectors.sql.refused import RowWriter
 from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.row_writer import RowWriter
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
 from headrace.connectors.sql.system_tables import QUARANTINE
+from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import OptionError, SinkContext
 from headrace.errors import Finding, SinkError
 

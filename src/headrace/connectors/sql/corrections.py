@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import OfTable, StageError, Transaction, reading, run, writing
+from headrace.connectors.sql.dialect import StageError, run
 from headrace.connectors.sql.generations import locked
 from headrace.connectors.sql.ledger import Ledger, now
-from headrace.connectors.sql.prepare import result_table
 from headrace.connectors.sql.quarantine import QuarantineTable
-from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.rewind import Rewinding
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
+from headrace.connectors.sql.transactions import OfTable, Transaction, reading, writing
 from headrace.connectors.sql.types import flat, rows
 from headrace.contract import Correction, SinkContext, SinkCorrections, SinkRepair
 from headrace.errors import NothingChanged, SinkError

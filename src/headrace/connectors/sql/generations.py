@@ -12,18 +12,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.connectors.sql.dialect import (
-    Connection,
-    Dialect,
-    OfTable,
-    Transaction,
-    explained,
-    reading,
-    rows_of,
-    run,
-)
+from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.system_tables import LEDGER, QUARANTINE, TABLES, own_name
+from headrace.connectors.sql.transactions import OfTable, Transaction, explained, reading
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
 from headrace.errors import NothingChanged
 

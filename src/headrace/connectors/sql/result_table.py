@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import require_own_generation
+from headrace.connectors.not_asked import twice
 from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, rows_of
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
-from headrace.connectors.sql.types import ResultColumn
+from headrace.connectors.sql.types import ResultColumn, columns
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,3 +223,19 @@ class ResultTable:
         else:
             what = f"table '{self.name}' already holds the result of query '{owner.query}'"
         raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
+
+
+def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
+    """The table for a result of `schema`; raises SinkError with every column that does not fit."""
+    known, refused = columns(schema)
+    lacking = [
+        f"the key names column '{each}', which the result does not have" for each in key if each not in schema.names
+    ]
+    wrong = [*refused, *twice(schema.names), *lacking]
+    if wrong:
+        columns_ = ", ".join(schema.names)
+        fix = f"change the query's last select, or the key; the result's columns are {columns_}"
+        raise SinkError(
+            [Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix) for what in wrong]
+        )
+    return ResultTable(name=name, key=tuple(key), columns=known)

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
-from headrace.connectors.sql.dialect import OfTable, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import identifiers, rows_of, run
 from headrace.connectors.sql.generations import locked, looking, owner_of
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import LEDGER, OWN_PREFIX, QUARANTINE
+from headrace.connectors.sql.transactions import OfTable
 from headrace.connectors.sql.types import columns
 from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
 from headrace.errors import NothingChanged

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import prepare as exactly_once
-from headrace.connectors.sql.asking import DatabaseAnswers
+from headrace.connectors.sql.answers import DatabaseAnswers
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.corrections import TableCorrections
-from headrace.connectors.sql.dialect import Dialect, OfTable
+from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
-from headrace.connectors.sql.prepare import DatabaseLedger, incompatibilities
+from headrace.connectors.sql.preparation import incompatibilities, prepare
+from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
+from headrace.connectors.sql.snapshot import DatabaseLedger, snapshot
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.takeover import TableAdoption, TableRename
+from headrace.connectors.sql.transactions import OfTable
 from headrace.contract import (
     OUTPUT_MODES,
     OptionError,
@@ -153,7 +155,7 @@ class DatabaseSink(Sink):
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         yield from self.long_names(frame.columns)
         try:
-            exactly_once.result_table(self.table, self.key, frame.schema, context)
+            result_table(self.table, self.key, frame.schema, context)
         except SinkError as error:
             yield from error.findings
 
@@ -164,11 +166,11 @@ class DatabaseSink(Sink):
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Content]:
         if long := list(self.long_names(frame.columns)):
             raise SinkError(long)
-        table = exactly_once.result_table(self.table, self.key, frame.schema, context)
+        table = result_table(self.table, self.key, frame.schema, context)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
         ready = patiently(
-            lambda: exactly_once.prepare(
+            lambda: prepare(
                 dialect, table, frame.schema.json(), context, adds=adds, rewindable=self.rewindable is not None
             ),
             dialect,
@@ -201,7 +203,7 @@ class DatabaseSink(Sink):
         return BatchWriter(store=store)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        return exactly_once.snapshot(self.dialect(), self.table, self.key, spark, context)
+        return snapshot(self.dialect(), self.table, self.key, spark, context)
 
     @property
     def ledger(self) -> DatabaseLedger:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
-from headrace.connectors.sql.dialect import OfTable, rows_of, run, writing
+from headrace.connectors.sql.dialect import rows_of, run
 from headrace.connectors.sql.generations import locked, looking
 from headrace.connectors.sql.ledger import Ledger, Owner
-from headrace.connectors.sql.prepare import result_table
-from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER, LEDGER_FORM, TABLES_FORM
+from headrace.connectors.sql.transactions import OfTable, writing
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename
 from headrace.errors import Finding, NothingChanged, SinkError
 

@@ -1,0 +1,363 @@
+"""What is wrong with a project's shape, seen without Spark: names, arrows, sinks, connectors' options."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from headrace.checkpoint.sources import source_of
+from headrace.checks.closures import shared_variables
+from headrace.checks.locations import (
+    NAME,
+    cluster,
+    is_same_place,
+    open_to_others,
+    places,
+    remote_paths,
+    renames,
+    storage,
+)
+from headrace.checks.triggers import intervals, live, refreshed, triggers
+from headrace.contract import OptionError
+from headrace.errors import Finding, Where, nearest
+from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, Transform, View
+from headrace.model.spark_settings import misspelt
+from headrace.spark import ddl
+
+LONGEST_NAME = 120
+
+
+def structure(project: Project) -> Iterator[Finding]:
+    """Every fault of the project's shape, by subject."""
+    yield from _nothing_to_run(project)
+    yield from _target(project)
+    yield from cluster(project)
+    yield from declared(project)
+    yield from remote_paths(project)
+    for _, finding in renames(project):
+        yield finding
+    yield from _unused(project)
+
+
+def declared(
+    project: Project,
+    *,
+    faulty: Collection[str] | None = (),
+    unsound: Collection[str] = (),
+    incomplete: Mapping[str, Transform] = MappingProxyType({}),
+) -> Iterator[Finding]:
+    """The faults of what is declared, as it stands in the project's files; nothing else is looked at.
+
+    faulty: names that are declared as well, and that `project` lacks for faults of their own; None: any may be.
+    unsound: sources and queries that lack parts for such faults, so that their options are not looked at.
+    incomplete: what queries compute that `project` lacks since their sinks have faults.
+    """
+    yield from _names(project)
+    if faulty is not None:
+        yield from _inputs(project, faulty, incomplete)
+        yield from _streams(project, unsound)
+    yield from _cycles(project)
+    yield from shared_variables(project)
+    yield from _connectors(project, unsound)
+    for query in project.queries.values():
+        yield from triggers(project, query)
+    yield from _watermarks(project)
+    yield from _late_rows(project)
+    for _, finding in places(project):
+        yield finding
+
+
+Beside: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
+
+
+def concerning(project: Project, names: Collection[str], *, beside: Beside | None = None) -> Iterator[Finding]:
+    """The faults of the project's shape that keep these queries from running, whatever is wrong with others.
+
+    beside: what `places` says of the whole project, for who asks about each of many queries.
+    """
+    found = list(structure(project.only(names)))
+    between = tuple(places(project)) if beside is None else beside
+    between += tuple(renames(project))
+    found += [finding for queries, finding in between if not queries.isdisjoint(names)]
+    yield from dict.fromkeys(found)
+
+
+def _things(project: Project) -> Iterator[NamedSource | Table | View | Counter | Query]:
+    yield from project.sources.values()
+    yield from project.tables.values()
+    yield from project.views.values()
+    yield from project.counters.values()
+    yield from project.queries.values()
+
+
+def _nothing_to_run(project: Project) -> Iterator[Finding]:
+    if not project.queries:
+        yield no_query(project)
+
+
+def no_query(project: Project) -> Finding:
+    """The finding for a project without a query."""
+    example = 'queries: {NAME: {select: "SELECT ... FROM ...", sink: console}}, or @hr.query in a Python file'
+    return Finding(
+        code="HR128",
+        what=f"the project '{project.name}' declares no query, so there is nothing to run",
+        fix=f"declare one: {example}; headrace init NAME writes a project to begin with",
+        where=project.target.where,
+    )
+
+
+def _target(project: Project) -> Iterator[Finding]:
+    unusable = list(storage(project))
+    yield from unusable
+    yield from open_to_others(project, storage=not unusable)
+    if not unusable and project.storage.exists() and not project.storage.is_dir():
+        yield Finding(
+            code="HR540",
+            what=f"the storage {project.storage} is no directory",
+            fix="remove the file, or name another `storage`",
+            where=project.target.at("storage"),
+        )
+    if packages := project.target.spark.get("spark.jars.packages"):
+        yield Finding(
+            code="HR484",
+            what=f"spark.jars.packages names {packages}, which Spark fetches without comparing a SHA-256 sum",
+            fix="to be sure, fetch the jars once, compare their sums, and name them in spark.jars",
+            where=project.target.at("spark.jars.packages"),
+        )
+    yield from _hooks(project)
+    for key in project.target.spark:
+        if known := misspelt(key):
+            yield Finding(
+                code="HR103",
+                what=f"the setting {key} is unknown, and {known} is nearly its name; Spark says nothing of that",
+                fix=f"write {known}, if that is meant",
+                severity="warning",
+                where=project.target.at(key),
+            )
+
+
+def _hooks(project: Project) -> Iterator[Finding]:
+    """Commands of hooks that this machine does not have; the one that runs the project may."""
+    for hook in project.target.operations.hooks:
+        program = hook.command[0] if hook.command else ""
+        if not program or shutil.which(program):
+            continue
+        fix = "name a program that can be executed, by its path in the project, as ./alert.sh, or by its name"
+        if " " in program.strip():
+            fix = f"write command: [{', '.join(program.split())}], each word by itself"
+        there = "which is no file that can be executed" if "/" in program else "which no directory of the PATH has"
+        if "/" in program and not os.path.exists(program):
+            there = "which is not there"
+        named = f"./{os.path.relpath(program, project.root)}" if "/" in program else program
+        what = f"the command of a hook is '{named}', {there} on this machine"
+        yield Finding(code="HR873", what=what, fix=fix, where=hook.where, severity="warning")
+
+
+def _names(project: Project) -> Iterator[Finding]:
+    folded: dict[str, str] = {}
+    for thing in _things(project):
+        if not NAME.match(thing.name):
+            yield Finding(
+                code="HR254",
+                what=f"the name of {thing.whose} has other characters than letters, digits and _",
+                fix=f"rename it, for example to {re.sub(r'[^A-Za-z0-9_]+', '_', thing.name) or 'a_name'}",
+                where=thing.where,
+            )
+        if len(thing.name) > LONGEST_NAME:
+            yield Finding(
+                code="HR254",
+                what=f"the name of {thing.whose[:60]}... has {len(thing.name)} characters",
+                fix=f"give it {LONGEST_NAME} at most: directories and tables are named after it",
+                where=thing.where,
+            )
+        used = source_of(thing.name)
+        if isinstance(thing, NamedSource) and used != thing.name and used in project.sources:
+            yield thing.finding(
+                "HR254",
+                f"has the name of another use of the source '{used}'",
+                f"rename it, for example to {thing.name.replace('__', '_')}",
+            )
+        other = folded.setdefault(thing.name.lower(), thing.whose)
+        if other != thing.whose:
+            yield thing.finding(
+                "HR109", f"and {other} differ only by case, which Spark's SQL does not see", "rename one of the two"
+            )
+
+
+def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, Transform]) -> Iterator[Finding]:
+    known = {*project.inputs(), *project.counters, *faulty}
+    asking = [
+        (thing.whose, thing.transform) for thing in _things(project) if not isinstance(thing, (NamedSource, Counter))
+    ]
+    for whose, transform in [*asking, *((f"query '{name}'", body) for name, body in incomplete.items())]:
+        for name in transform.inputs:
+            if name in known:
+                continue
+            fix = nearest(name, (*known, "spark") if not isinstance(transform, SqlTransform) else known)
+            if name in project.queries:
+                fix = "a query's result cannot be read; make what both need a view"
+            elif isinstance(transform, SqlTransform) and not fix.startswith("did you mean"):
+                fix = f"declare it, or name a table of Spark's catalog with its schema: default.{name} ({fix})"
+            what = f"{whose} asks for '{name}', which is no source, table or view"
+            yield Finding(code="HR204", what=what, fix=fix, where=transform.where)
+
+
+def _cycles(project: Project) -> Iterator[Finding]:
+    """Each cycle once, reported at its first member by name."""
+    known: dict[str, Table | View] = {**project.tables, **project.views}
+    for cycle in _circles(project):
+        what = f"'{cycle[0]}' reads itself: {' -> '.join([*cycle, cycle[0]])}"
+        yield Finding(code="HR251", what=what, fix="break the circle", where=known[cycle[0]].where)
+
+
+def _circles(project: Project) -> Iterator[list[str]]:
+    known: dict[str, Table | View] = {**project.tables, **project.views}
+    told: set[frozenset[str]] = set()
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> Iterator[list[str]]:
+        if name in path:
+            yield path[path.index(name) :]
+        elif name in known and name not in done:
+            for wanted in known[name].transform.inputs:
+                yield from walk(wanted, [*path, name])
+            done.add(name)
+
+    for start in sorted(known):
+        for cycle in walk(start, []):
+            if frozenset(cycle) not in told:
+                told.add(frozenset(cycle))
+                yield cycle
+
+
+def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
+    unclear = {*unsound, *(name for cycle in _circles(project) for name in cycle)}
+    for name, query in project.queries.items():
+        judged = unclear.isdisjoint((name, *(thing.name for thing in project.upstream(query.transform))))
+        if judged and not project.sources_of(query) and _resolved(project, query):
+            yield query.finding(
+                "HR252", "reads no source, so it is no stream", "give it a source as an input, or make it a table"
+            )
+        yield from live(project, query, query.trigger)
+        yield from refreshed(project, query, query.trigger)
+    yield from intervals(project)
+    for table in project.tables.values():
+        sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, NamedSource)]
+        if sources:
+            yield table.finding(
+                "HR253",
+                f"reads the source '{sources[0]}', which has no end",
+                "make it a view, or read the data as a bounded one in the table's own function",
+            )
+
+
+def _resolved(project: Project, query: Query) -> bool:
+    """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
+    known = {**project.inputs(), **project.counters}
+    things = [thing for thing in project.upstream(query.transform) if not isinstance(thing, NamedSource)]
+    return all(name in known for thing in (query, *things) for name in thing.transform.inputs)
+
+
+def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
+    for name, source in project.sources.items():
+        for problem in source.connector.problems() if name not in unsound else ():
+            yield _finding(project, problem, source.whose, source.at, source.lines)
+    for name, query in project.queries.items():
+        modes = query.sink.facts.modes
+        if query.mode not in modes:
+            yield query.finding(
+                "HR255",
+                f"has the output mode {query.mode}, which the sink {query.sink_kind} does not take",
+                f"use {' or '.join(sorted(modes))}, or another sink",
+            )
+        judged = query.mode if query.mode in modes else min(modes)  # the mode's fault is reported once, above
+        for problem in query.sink.problems(judged) if name not in unsound else ():
+            yield _finding(project, problem, f"the sink of query '{name}'", query.sink_at, query.sink_lines)
+
+
+def _finding(
+    project: Project, problem: OptionError, whose: str, at: Callable[[str], Where], options: Iterable[str]
+) -> Finding:
+    """The finding of a problem, at the line of the first option that its sentence names."""
+    words = re.findall(r"\w+", problem.what)
+    named = min((word for word in words if word in options), key=words.index, default="")
+    return Finding(
+        code=problem.code,
+        what=project.redacted(f"{whose}: {problem.what}"),
+        fix=project.redacted(problem.fix),
+        where=at(named),
+        severity=problem.severity,
+    )
+
+
+def _watermarks(project: Project) -> Iterator[Finding]:
+    for source in project.sources.values():
+        columns = columns_of(source.connector.declared_schema() or "")
+        if source.watermark is None or not columns:
+            continue
+        column = source.watermark.column
+        folded = {known.lower(): of_type for known, of_type in columns.items()}
+        of_type = folded.get(column.lower(), "timestamp")
+        if of_type not in ("timestamp", "timestamp_ntz"):
+            code, says = "HR218", f"no TIMESTAMP but {of_type}"
+            fix = "name a column of the type TIMESTAMP, or make this one TIMESTAMP in the schema"
+        elif column.lower().split(".")[0] not in folded:
+            code, says, fix = "HR214", "not a column of its schema", nearest(column, columns)
+        else:
+            continue
+        what = f"the watermark of {source.whose} is on '{column}', which is {says}"
+        yield Finding(code=code, what=what, fix=fix, where=source.where)
+
+
+def columns_of(schema: str) -> dict[str, str]:
+    """The top-level columns of a DDL text, `a INT, b STRUCT<c: INT>`, each with Spark's word for its type.
+
+    Empty when it is no such list.
+    """
+    try:
+        types = {str(field["name"]): field["type"] for field in ddl.columns(schema)}
+    except ddl.SchemaError:
+        return {}
+    return {name: str(found["type"]) if isinstance(found, dict) else found for name, found in types.items()}
+
+
+def _late_rows(project: Project) -> Iterator[Finding]:
+    """Why late rows cannot be kept, each exactly once, where a query asks for it."""
+    for query in project.queries.values():
+        late = project.queries.get(query.late or "")
+        for why, fix in _late_faults(project, query, late) if late is not None else ():
+            what = f"late rows of query '{query.name}' cannot be kept: {why}"
+            yield Finding(code="HR268", what=what, fix=fix, where=query.where)
+
+
+def _late_faults(project: Project, query: Query, late: Query) -> Iterator[tuple[str, str]]:
+    facts, place = late.sink.facts, late.sink.identity()
+    if not (facts.durable and (facts.transactional or facts.idempotent)):
+        fix = "use a database, files, delta, iceberg, or kafka with delivery_guarantee: exactly-once"
+        yield f"a row may come twice into the sink {late.sink_kind}, or is not kept there", fix
+    # Where appends are not shared, two queries that write to one place are refused as such.
+    if facts.shares_appends and query.mode == "append" and is_same_place(place, query.sink.identity()):
+        yield "their sink writes to the place of the result", "give them a table, a directory or a topic of their own"
+    if not query.sink.facts.durable:
+        why = f"the query's own sink {query.sink_kind} keeps nothing, so that each start reads all rows again"
+        yield why, "use a sink that lasts, such as files or sqlite, or leave late out"
+    for source in project.sources_of(query):
+        connector = source.connector
+        if not (connector.facts.replayable and connector.readable_as_batch):
+            why = f"which rows are late is told by reading them again, and source '{source.name}' does not keep them"
+            yield why, "read from a source that keeps its rows, or leave late out"
+        if is_same_place(place, connector.identity()):
+            why = f"source '{source.name}' reads what their sink writes, so that they would come again"
+            yield why, "give them a table, a directory or a topic of their own"
+
+
+def _unused(project: Project) -> Iterator[Finding]:
+    used = {thing.name for query in project.queries.values() for thing in project.upstream(query.transform)}
+    used |= {counter.name for query in project.queries.values() for counter in project.counters_of(query)}
+    for thing in _things(project):
+        if not isinstance(thing, Query) and thing.name not in used:
+            yield thing.finding("HR256", "is read by no query", "remove it, or let a query ask for it by name")

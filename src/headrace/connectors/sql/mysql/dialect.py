@@ -1,0 +1,310 @@
+"""The ways of MySQL and MariaDB: their statements, types and errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pymysql
+from pymysql.constants import CLIENT
+from pymysql.cursors import Cursor, SSCursor
+
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Dialect,
+    PartLost,
+    StagedTable,
+    Stager,
+    WriteTarget,
+    chunks,
+    identifiers,
+    require_all_in,
+    rows_of,
+    run,
+)
+from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql.staging import LoadStager
+from headrace.connectors.sql.silence import SILENCE_SECONDS
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn
+from headrace.contract import OptionError
+
+if TYPE_CHECKING:
+    pass
+
+# InnoDB's limit of an index, in bytes; a character has up to four.
+INDEX_BYTES = 3072
+LONGEST_KEY = 255
+# By which a server makes no table without a primary key: MariaDB's for InnoDB, MySQL's for every table.
+FORCES_KEYS = ("innodb_force_primary_key", "sql_require_primary_key")
+# How long a server may say nothing in the middle of the rows of a table that is read.
+STREAM_SECONDS = 120.0
+# What a statement has besides its values.
+STATEMENT_BYTES = 16_384
+# The widest key column that is no text: a decimal of 38 digits.
+WIDEST = 20
+_DECLARED: dict[Kind, str] = {
+    "boolean": "TINYINT(1)",
+    # FLOAT shows fewer digits than it holds.
+    "float": "DOUBLE",
+    "double": "DOUBLE",
+    "text": "LONGTEXT",
+    "binary": "LONGBLOB",
+    "date": "DATE",
+    "timestamp": "DATETIME(6)",
+    "timestamp_ntz": "DATETIME(6)",
+    # The type JSON of MySQL turns long decimals into doubles; that of MariaDB is this text.
+    "json": "LONGTEXT",
+}
+
+
+@dataclass(frozen=True)
+class MySqlDialect(Dialect):
+    """The ways of MySQL and MariaDB."""
+
+    name: ClassVar[str] = "MySQL"
+    begin_write: ClassVar[str] = "START TRANSACTION"
+    begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+    transactional_ddl: ClassVar[bool] = False
+    replaces_by_any_unique: ClassVar[bool] = True
+    forms: ClassVar[Forms] = Forms(widens_floats=True)
+    counter: ClassVar[str] = "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"
+    lock_own_tables: ClassVar[tuple[str, ...]] = ("DO GET_LOCK(CONCAT('headrace_', MD5(DATABASE())), 20)",)
+    unlock_own_tables: ClassVar[tuple[str, ...]] = ("DO RELEASE_LOCK(CONCAT('headrace_', MD5(DATABASE())))",)
+    give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
+    errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
+    duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
+    url: str = field(repr=False)
+    silence_seconds: float = SILENCE_SECONDS
+
+    @property
+    def key_text(self) -> str:
+        return f"VARCHAR(191) {self._collation}"
+
+    @property
+    def long_text(self) -> str:
+        return f"LONGTEXT {self._collation}"
+
+    @property
+    def _collation(self) -> str:
+        """Texts are equal when their bytes are, as in Spark; a space at the end counts."""
+        binary = "utf8mb4_nopad_bin" if is_mariadb(self.url) else "utf8mb4_0900_bin"
+        return f"CHARACTER SET utf8mb4 COLLATE {binary}"
+
+    def connect(self) -> Connection:
+        # Found rows: a row that is set to what it is already counts too.
+        return self._open(client_flag=CLIENT.FOUND_ROWS)
+
+    def connect_to_read(self) -> Connection:
+        # Rows are fetched as they come, which no statement waits for.
+        return self._open(cursorclass=SSCursor, read_timeout=max(STREAM_SECONDS, self.silence_seconds))
+
+    def _open(self, **more: Any) -> Connection:
+        address = mysql_connection.MySqlAddress.parse(self.url)
+        return cast(Connection, address.connect(silence_seconds=self.silence_seconds, **more))
+
+    def quote(self, name: str) -> str:
+        # PyMySQL takes a per cent sign for a placeholder.
+        return "`" + name.replace("`", "``").replace("%", "%%") + "`"
+
+    def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
+        if column.kind == "decimal":
+            return f"DECIMAL({column.precision},{column.scale})"
+        if column.kind == "integer":
+            return column.type.simpleString().upper()
+        if column.kind in ("text", "json"):
+            size = f"VARCHAR({_longest(key)})" if column in key else "LONGTEXT"
+            return f"{size} {self._collation}"
+        if column.kind == "binary" and column in key:
+            return f"VARBINARY({_longest(key)})"
+        return _DECLARED[column.kind]
+
+    def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
+        statement = f"SHOW VARIABLES WHERE Variable_name IN {FORCES_KEYS} AND Value = 'ON'"
+        forced = [] if target.key else [str(name) for name, _ in rows_of(connection, statement)]
+        if forced and self.existing(connection, target.table) is None:
+            what = (
+                f"the server makes no table without a primary key ({forced[0]}), and '{target.table}' would have none"
+            )
+            fix = "give the sink a key; or make the table yourself, with a primary key that counts its rows"
+            yield OptionError(code="HR422", what=what, fix=fix)
+
+    def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
+        # In one statement, as the server may make no table without a key.
+        suffix = self.create_suffix((), ())
+        yield f"CREATE TABLE {self.quote(table)} ({counter} {self.counter}){suffix} AS {source}"
+
+    def create_temporary(self, table: str, source: str) -> str:
+        return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ({OWN_PREFIX}number {self.counter}) AS {source}"
+
+    def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
+        return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
+
+    def real_name(self, connection: Connection, table: str) -> str:
+        """The server may see no case in names, or change it (lower_case_table_names)."""
+        [(folds,)] = list(rows_of(connection, "SELECT @@lower_case_table_names"))
+        if not folds:
+            return table
+        statement = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+            "AND LOWER(table_name) = LOWER(%s)"
+        )
+        found = list(rows_of(connection, statement, (table,)))
+        return str(found[0][0]) if found else table.lower() if folds == 1 else table
+
+    def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
+        pairs = ", ".join(f"{self.quote(table)} TO {self.quote(name)}" for table, name in names)
+        run(connection, f"RENAME TABLE {pairs}")
+
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+        return existing_table(connection, table)
+
+    def limit_of(self, column: ResultColumn) -> Limit:
+        return limit_of(self.declare(column, ()).lower())
+
+    def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
+        return incompatible(there, column, self.declare(column, ()))
+
+    def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+        same, marks = self.quote(key[0]), ", ".join(["%s"] * len(columns))
+        # INSERT IGNORE would also ignore a value that is cut off.
+        return f"{self.into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
+
+    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
+        # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
+        return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
+
+    def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
+        # PyMySQL sends many rows in one statement.
+        came_in = connection.cursor().executemany(self.insert(target), given)
+        require_all_in(target.table, len(given), came_in or 0)
+
+    def widest(self, connection: Connection) -> int | None:
+        [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
+        # Written out in a statement, a byte can take two.
+        return int(size) // 2 - STATEMENT_BYTES
+
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
+        return LoadStager(self, self.url, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
+
+    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
+        names = identifiers(self, target.names)
+        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
+        for part in parts:
+            self._require_whole(connection, part)
+            statement = self.insert_from(target, f"SELECT {names} FROM {self.quote(part.name)}")
+            came_in = connection.cursor().execute(statement, ())
+            require_all_in(target.table, part.rows, came_in)
+
+    def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
+        # Before version 11.1, MariaDB would look through the whole list of keys for each row of the table.
+        held = self.quote(table)
+        same = " AND ".join(f"{held}.{self.quote(name)} = given.{self.quote(name)}" for name in key)
+        return f"DELETE {held} FROM {held} JOIN ({source}) AS given ON {same}"
+
+    def _require_whole(self, connection: Connection, part: StagedTable) -> None:
+        try:
+            [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
+        except pymysql.MySQLError as error:
+            if mysql_connection.number_of(error) in mysql_connection.PART_LOST:
+                raise PartLost(f"the staging table '{part.name}' is gone") from None
+            raise
+        if found != part.rows:
+            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {found} were found")
+
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
+        statement = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
+            "AND LEFT(table_name, %s) = %s"
+        )
+        return [str(row[0]) for row in rows_of(connection, statement, (len(prefix), prefix))]
+
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        for name in names:
+            run(connection, f"DROP TABLE IF EXISTS {self.quote(name)}")
+
+    def readable(self, column: ResultColumn) -> str:
+        name = self.quote(column.name)
+        if column.kind == "boolean":
+            # A BIT would come as bytes.
+            return f"{name} + 0"
+        return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
+
+    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(statement, ())
+            yield from chunks(cursor)
+
+    def rights_beside_reading(self, connection: Connection) -> str:
+        # MariaDB lists those of the role that is in use by itself.
+        [(role,)] = rows_of(connection, "SELECT CURRENT_ROLE()")
+        using = f" FOR CURRENT_USER() USING {role}" if role not in (None, "NONE") and "`" in role else ""
+        for (grant,) in rows_of(connection, f"SHOW GRANTS{using}"):
+            rights = re.match(r"GRANT (.+?) ON \*\.\* TO ", str(grant))
+            if rights and (found := re.search(r"\b(ALL PRIVILEGES|SUPER|FILE)\b", rights[1])):
+                return f"has the right {found[0]} on all databases"
+        return ""
+
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
+        bounded, client = statement, cast(Any, connection)
+        with client.cursor(Cursor) as cursor:
+            cursor.execute(f"SET SESSION sql_select_limit = {limit}")
+            if "mariadb" in str(client.get_server_info()).lower():
+                bounded = f"SET STATEMENT max_statement_time = {seconds} FOR {statement}"
+            else:
+                cursor.execute(f"SET SESSION max_execution_time = {round(seconds * 1000)}")
+            cursor.execute("START TRANSACTION READ ONLY")
+        # Rows come as they are fetched; a LIMIT of the statement's own counts before that of the session.
+        cursor = client.cursor()
+        cursor.execute(bounded)
+        yield [each[0] for each in cursor.description or ()]
+        while (row := cursor.fetchone()) is not None:
+            yield row
+
+    def is_out_of_time(self, error: Exception) -> bool:
+        return mysql_connection.number_of(error) in mysql_connection.OUT_OF_TIME
+
+    def explain(self, error: Exception) -> OptionError:
+        problem = mysql_connection.explained(error, self.url)
+        if not self.waits_for_lock(error):
+            return problem
+        holder = mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
+        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
+
+    def is_transient(self, error: Exception) -> bool:
+        return mysql_connection.is_transient(error)
+
+    def waits_for_lock(self, error: BaseException) -> bool:
+        return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
+
+    def refusal(self, error: Exception) -> str:
+        return mysql_connection.refusal(error, self.url)
+
+    def lacks_parent(self, error: Exception) -> bool:
+        return mysql_connection.number_of(error) in mysql_connection.NO_PARENT
+
+    def is_contended(self, error: Exception) -> bool:
+        return mysql_connection.number_of(error) in mysql_connection.CONTENDED
+
+    def is_part_lost(self, error: Exception) -> bool:
+        return mysql_connection.number_of(error) in mysql_connection.PART_LOST and f"{OWN_PREFIX}s_" in str(error)
+
+
+@cache
+def is_mariadb(url: str) -> bool:
+    """Whether the server is MariaDB; it is asked once."""
+    with closing(mysql_connection.MySqlAddress.parse(url).connect()) as connection:
+        return "mariadb" in str(connection.get_server_info()).lower()
+
+
+def _longest(key: Sequence[ResultColumn]) -> int:
+    """How many characters each text of a key may have, so that the index holds all of them."""
+    texts = sum(column.kind in ("text", "binary") for column in key)
+    left = INDEX_BYTES - WIDEST * (len(key) - texts)
+    return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY

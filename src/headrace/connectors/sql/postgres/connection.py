@@ -1,0 +1,371 @@
+"""A connection to PostgreSQL: where it leads, one that is never waited for in vain, and what its errors mean."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.string import TextLoader
+
+from headrace.connectors.sql.dialect import BATCH_FIX, REFUSED_FIX
+from headrace.connectors.sql.postgres.session import (
+    SESSION,
+    ServerTransaction,
+    SessionRefused,
+    SettledCursor,
+    WatchedPostgresConnection,
+    settle,
+)
+from headrace.connectors.sql.silence import CONNECT_SECONDS, SILENCE_SECONDS
+from headrace.contract import Identity, OptionError, canonical_server, is_loopback
+from headrace.errors import in_one_line
+from headrace.redaction import encoding_fault, without
+
+# What libpq is asked where the url does not say it: a peer that is gone is noticed within a minute.
+CLIENT: Mapping[str, object] = {
+    "connect_timeout": int(CONNECT_SECONDS),
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+    "application_name": "headrace",
+}
+_WORKS = f"""
+SELECT state NOT LIKE 'idle%%' AND coalesce(wait_event_type, '') <> 'Client' FROM pg_stat_activity WHERE {SESSION}
+"""
+_END = f"""
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE {SESSION} AND usename = current_user AND datname = current_database()
+"""
+_HOLDER = """
+SELECT a.pid, a.usename, a.application_name, coalesce(host(a.client_addr), 'this machine'), a.state,
+to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')
+FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_class c ON c.oid = l.relation
+WHERE l.granted AND a.pid <> pg_backend_pid() AND a.datname = current_database()
+AND (c.relname = %(table)s OR (%(table)s = '' AND c.relname LIKE '\\_headrace%%'))
+AND a.xact_start IS NOT NULL ORDER BY l.mode = 'AccessShareLock', a.xact_start LIMIT 1
+"""
+# Where libpq looks for the socket of a server on this machine.
+_SOCKETS = ("/tmp", "/run/postgresql", "/var/run/postgresql")
+_SEARCH_PATH = re.compile(r"(?:-c\s*|--)search[_-]path=\"?([^\s,\"]+)")
+
+
+def connect(
+    url: str, schema: str = "", *, reads: bool = False, silence_seconds: float = SILENCE_SECONDS
+) -> WatchedPostgresConnection:
+    """Open a connection whose transactions begin with the settings of `postgres.session`.
+
+    Args:
+        schema: Where names lead; without it, the search path of the url, or of role and database.
+        reads: A statement outside a transaction may only read.
+
+    Raises:
+        psycopg.Error: The server cannot be reached, or refuses the session.
+    """
+    connection = _opened(url)
+    connection.silence_seconds = CONNECT_SECONDS
+    settle(connection, url, schema)
+    connection.reads = reads
+    connection.works = lambda: connection.session is not None and _works_or_left(url, connection.session)
+    for left in _left.pop(url, set()):
+        connection.execute(_END, left)
+    connection.silence_seconds = silence_seconds
+    return connection
+
+
+def _opened(url: str) -> WatchedPostgresConnection:
+    known = conninfo_to_dict(url)
+    client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
+    # A pooler knows no statement that another session has prepared, and one fails when a column is added to its table.
+    client |= {"client_encoding": "UTF8", "prepare_threshold": None, "cursor_factory": SettledCursor}
+    try:
+        return WatchedPostgresConnection.connect(url, autocommit=True, **client)
+    except psycopg.OperationalError as error:
+        if "unsupported startup parameter" not in str(error):
+            raise
+        # A pooler takes none of the url's options; each transaction sets them.
+        return WatchedPostgresConnection.connect(url, autocommit=True, **client, options="")
+
+
+# Sessions that were cut off while the server could not be reached, by url: the next connection ends them.
+_left: dict[str, set[ServerTransaction]] = {}
+
+
+def _works_or_left(url: str, session: ServerTransaction) -> bool:
+    try:
+        return works(url, session)
+    except psycopg.Error as error:
+        if sqlstate(error) == NO_CONNECTION_LEFT:
+            return True  # It answers, and cannot say.
+        _left.setdefault(url, set()).add(session)
+        raise
+
+
+def works(url: str, session: ServerTransaction) -> bool:
+    """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
+
+    Ended, it holds no lock that would keep the next attempt out.
+    """
+    with closing(_opened(url)) as other:
+        other.silence_seconds = CONNECT_SECONDS
+        row = other.execute(_WORKS, session).fetchone()
+        if row and row[0]:
+            return True
+        other.execute(_END, session)
+    return False
+
+
+def lock_holder(url: str, table: str) -> str:
+    """The session with the oldest transaction that holds a lock on `table`, in words; empty if none is seen.
+
+    Without a name: a lock on any of Headrace's own tables.
+    """
+    row = None
+    with suppress(psycopg.Error), closing(_opened(url)) as other:
+        other.silence_seconds = CONNECT_SECONDS
+        row = other.execute(_HOLDER, {"table": table}).fetchone()
+    if row is None:
+        return ""
+    pid, user, application, host, state, since = row
+    name = f", {application}" if application else ""
+    return f"session {pid} (user {user}{name}, from {host}, {state}) holds the lock since {since} UTC"
+
+
+def host(url: str) -> str:
+    """The host of `url`; of several, the first that is not this machine."""
+    known = conninfo_to_dict(url)
+    hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
+    return next((each for each in hosts if not is_loopback(each)), hosts[0])
+
+
+def tls(url: str) -> tuple[dict[str, str], bool]:
+    """The options of TLS in `url`, and whether the server's certificate is verified by them."""
+    given = {name: str(value) for name, value in conninfo_to_dict(url).items() if name in ("sslmode", "sslrootcert")}
+    mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
+    # So libpq keeps what earlier versions did.
+    return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
+
+
+def url_problems(url: str) -> Iterator[OptionError]:
+    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
+    if character := encoding_fault(url, may="#"):
+        what = f"the password in the url of the database has a '{character}' that is not encoded"
+        yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
+        return
+    fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
+    try:
+        parsed = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
+        yield OptionError(what=what, fix=fix)
+        return
+    for port in str(parsed.get("port") or "5432").split(","):
+        if not port.isdigit() or not 0 < int(port) < 65_536:
+            yield OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
+
+
+def bounded_answer(
+    connection: psycopg.Connection[Any], statement: str, limit: int, seconds: float
+) -> Iterator[Sequence[Any]]:
+    """The names of the columns, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
+    for name in ("json", "jsonb"):
+        # As values of Python they would take several times their length.
+        connection.adapters.register_loader(name, TextLoader)
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN READ ONLY")
+        cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
+        # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
+        cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
+        # `stream` takes one row at a time from the connection, and does not tell the columns of an answer without rows.
+        cursor.execute("FETCH 0 FROM headrace_answer")
+        yield [each.name for each in cursor.description or ()]
+        yield from cursor.stream(f"FETCH {limit} FROM headrace_answer")
+
+
+def of_table(url: str, schema: str, table: str) -> Identity | None:
+    """The server, the database and the table with its schema; None where the url cannot be read.
+
+    Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.
+    """
+    try:
+        known: dict[str, Any] = {} if encoding_fault(url, may="#") else dict(conninfo_to_dict(url))
+    except psycopg.Error:
+        return None
+    if not known:
+        return None
+    user = known.get("user") or os.environ.get("PGUSER") or getpass.getuser()
+    set_by_url = _SEARCH_PATH.search(str(known.get("options") or os.environ.get("PGOPTIONS", "")).replace("\\ ", " "))
+    return {
+        "system": "postgres",
+        "server": ",".join(sorted(_servers(known))),
+        "database": str(known.get("dbname") or os.environ.get("PGDATABASE") or user),
+        "table": f"{schema or (set_by_url[1] if set_by_url else 'public')}.{table}",
+    }
+
+
+def _servers(known: dict[str, Any]) -> set[str]:
+    """Each server that the url names; several are tried in turn."""
+    if service := known.get("service"):
+        return {f"service {service}"}
+    hosts = str(known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
+    ports = str(known.get("port") or os.environ.get("PGPORT") or "5432").split(",")
+    pairs = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
+    return {
+        f"{os.path.realpath(host)}:{port or '5432'}"
+        if host.startswith("/") and host.rstrip("/") not in _SOCKETS
+        else canonical_server(host, port or "5432")
+        for host, port in pairs
+    }
+
+
+# By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).
+_PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P03", "25P04", "53300")
+
+LOCK_WAIT = "55P03"
+READ_ONLY = "25006"
+NO_CONNECTION_LEFT = "53300"
+_WORDS: tuple[tuple[str, str, str, str], ...] = (
+    ("28P01", "HR414", "refuses the password", "give the url the new password, then start again"),
+    ("28000", "HR414", "refuses this user", "look at the user's rights and at pg_hba.conf"),
+    ("3D000", "HR414", "has no such database", "create it, or correct the url"),
+    ("3F000", "HR414", "has no such schema", "create it, or correct the option schema"),
+    ("53300", "HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
+    ("53100", "HR405", "has no space left on its disk", "make room, then start again"),
+    ("42P01", "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
+    ("42703", "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
+    ("55P03", "HR405", "keeps a lock on the table", "end the other transaction, then start again"),
+    ("25P03", "HR405", "ended the transaction, which was idle for too long", "start again, and look at what kept it"),
+    ("40P01", "HR405", "ended the transaction to resolve a deadlock", "start again"),
+    ("40001", "HR405", "ended the transaction, as others wrote at once", "start again"),
+    ("25006", "HR405", "may only be read: it is a standby", "name the primary server in the url"),
+)
+_LIMITED = re.compile(r'too many connections for (role|database) "(.+?)"')
+_READ_ONLY = """
+SELECT current_user, current_database(), pg_is_in_recovery(), source FROM pg_settings
+WHERE name = 'default_transaction_read_only'
+"""
+# The statement that ends it, by where the setting comes from.
+_RESETS = {
+    "user": "ALTER ROLE {0} RESET default_transaction_read_only",
+    "database": "ALTER DATABASE {1} RESET default_transaction_read_only",
+    "database user": "ALTER ROLE {0} IN DATABASE {1} RESET default_transaction_read_only",
+}
+
+
+def read_only_cause(url: str) -> OptionError | None:
+    """Why the server lets this user only read, where it is the server that writes; None: it is a standby."""
+    row = None
+    with suppress(psycopg.Error), closing(_opened(url)) as other:
+        other.silence_seconds = CONNECT_SECONDS
+        row = other.execute(_READ_ONLY).fetchone()
+    if row is None or row[2]:
+        return None
+    user, database, _, source = row
+    what = f"PostgreSQL at {_place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
+    fix = _RESETS.get(source, "set default_transaction_read_only to off there").format(user, database)
+    return OptionError(code="HR414", what=what, fix=fix)
+
+
+def sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
+    state = getattr(error, "sqlstate", None)
+    if state:
+        return str(state)
+    text = str(error)
+    for sign, state in (
+        ("certificate", "TLS"),
+        ("does not support SSL", "TLS"),
+        ("sslmode", "TLS"),
+        ("password authentication failed", "28P01"),
+        ("no password supplied", "28P01"),
+        ("no pg_hba.conf entry", "28000"),
+        ("does not exist", "3D000" if 'database "' in text else "28000"),
+        ("too many clients", "53300"),
+        ("too many connections", "53300"),
+        ("no more connections allowed", "53300"),
+        ("remaining connection slots", "53300"),
+    ):
+        if sign in text:
+            return state
+    return "08006" if isinstance(error, psycopg.OperationalError) else ""
+
+
+def locked_table(error: BaseException) -> str:
+    """The table whose lock was waited for, as far as the server says it."""
+    context = getattr(getattr(error, "diag", None), "context", None) or ""
+    found = re.search(r'in relation "(.+?)"', context)
+    return found.group(1) if found else ""
+
+
+# Short of something, an object in use, an operator's doing, the system, an internal error: another day it may pass.
+_OF_THE_MOMENT = ("53", "55", "57", "58", "XX")
+# What a server refuses of a row: a value, a constraint or a partition (22, 23, 44), a size (54), what a trigger raises.
+_REFUSALS = ("22", "23", "44", "54", "P0001")
+
+
+def refusal(error: BaseException, url: str) -> str:
+    """Why the server refuses a row, in its own words; "" if it refuses something else."""
+    return without(in_one_line(error), url) if sqlstate(error).startswith(_REFUSALS) else ""
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same batch may succeed after a while."""
+    return sqlstate(error).startswith(_PASSING_STATES)
+
+
+def is_contended(error: Exception) -> bool:
+    """Whether another transaction was in the way, or made the same table, type or row at the same time."""
+    return sqlstate(error).startswith(("40", "55P03")) or isinstance(
+        error, (errors.DuplicateTable, errors.DuplicateColumn, errors.DuplicateObject, errors.UniqueViolation)
+    )
+
+
+def explained(error: Exception, url: str) -> OptionError:
+    """The error as one sentence, without a password."""
+    where = f"PostgreSQL at {_place(url)}"
+    state = sqlstate(error)
+    text = without(in_one_line(error), url)
+    if isinstance(error, SessionRefused):
+        return replace(error.problem, what=f"{where}: {text}")
+    if state.startswith(_REFUSALS):
+        return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=REFUSED_FIX)
+    if isinstance(error, errors.InsufficientPrivilege):
+        fix = "grant it: the documentation of the sink lists the rights that it needs"
+        return OptionError(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
+    if state == "TLS":
+        fix = "look at sslmode and sslrootcert in the url, and at the server's certificate"
+        return OptionError(code="HR414", what=f"{where} cannot be reached by TLS as asked: {text}", fix=fix)
+    if state == NO_CONNECTION_LEFT and (limited := _LIMITED.search(text)):
+        whose, name = limited.groups()
+        fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
+        what = f"{where} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
+        return OptionError(code="HR405", what=what, fix=fix)
+    for sign, code, what, fix in _WORDS:
+        if state == sign:
+            return OptionError(code=code, what=f"{where} {what}", fix=fix)
+    if state.startswith(("08", "57P")):
+        return OptionError(
+            code="HR405",
+            what=f"{where} does not answer: {text}",
+            fix="start the server, or correct the url; then start again",
+        )
+    code = "HR405" if state.startswith(_OF_THE_MOMENT) else "HR425"
+    return OptionError(code=code, what=f"{where} refuses it: {text}", fix=BATCH_FIX)
+
+
+def _place(url: str) -> str:
+    """Host and port as libpq reads them."""
+    try:
+        found = conninfo_to_dict(url)
+    except psycopg.Error:
+        found = {}
+    return f"{found.get('host') or found.get('hostaddr') or 'localhost'}:{found.get('port') or 5432}"

@@ -1,0 +1,233 @@
+"""Running applications found by their sockets, and asked: what another terminal does to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.control.board import OrderAnswer, Verb, who
+from headrace.control.server import ALREADY_STOPPING, clear, is_own, sockets
+from headrace.errors import Finding, HeadraceError
+from headrace.queries.processes import birth
+
+# A process that is gone refuses at once; one on a machine that is overloaded may take this long to answer.
+HELLO_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+# What a process may take to end its session and itself after the last query.
+EXIT_SECONDS = 60.0
+
+
+class NotRunning(HeadraceError):
+    """No application that could take the order runs."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningApplication:
+    """A running application: its process, its socket, and how its queries stood when it was asked.
+
+    owns: whether its process ends with it.
+    """
+
+    pid: int
+    birth: str
+    path: Path
+    project: str
+    owns: bool
+    queries: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def alive(self) -> bool:
+        return birth(self.pid) == self.birth
+
+    def order(self, verb: Verb, query: str) -> OrderAnswer:
+        """Have an order carried out, however long that takes."""
+        lines = self._asked({"do": verb, "query": query, "by": who()})
+        plain = next(lines, None)
+        return OrderAnswer(finding=_gone(self.pid)) if plain is None else OrderAnswer.from_dict(plain)
+
+    def stop(self, *, now: bool = False, notify: Callable[[str], None] | None = None) -> OrderAnswer:
+        """Stop it as SIGTERM does, and wait until it is gone; one that is stopping already is waited for alone.
+
+        notify: gets a sentence as soon as it is known that it is stopping already.
+        """
+        for answer in self._asked({"do": "stop", "now": now, "by": who()}):
+            if answer["said"] == ALREADY_STOPPING and notify is not None and not now:
+                notify(f"{f'process {self.pid}' if self.owns else 'the application'} is already stopping")
+        until = time.monotonic() + EXIT_SECONDS
+        while self.owns and self.alive:
+            if time.monotonic() > until:
+                what = f"process {self.pid} has not ended {EXIT_SECONDS:.0f} seconds after its queries"
+                return OrderAnswer(finding=Finding(code="HR853", what=what, fix=f"end it: kill -9 {self.pid}"))
+            time.sleep(_POLL_SECONDS)
+        return OrderAnswer(said=f"process {self.pid} has ended" if self.owns else "the application has stopped")
+
+    def follow(self) -> Iterator[dict[str, Any]]:
+        """Every event from now on, until the application ends."""
+        yield from self._asked({"do": "follow"})
+
+    def _asked(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        try:
+            connection = _connected(self.path)
+        except OSError:
+            return
+        with connection, suppress(ConnectionError):
+            yield from _lines(connection, request)
+
+
+class RunningApplications:
+    """The applications that run out of one storage; each method looks for them when it is called.
+
+    What is done to one query is done in the application that runs it, which raises HeadraceError (HR850) if none does.
+    """
+
+    def __init__(self, storage: Path) -> None:
+        self._storage = storage
+
+    def stop(
+        self, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
+    ) -> list[OrderAnswer]:
+        """Stop `query` in the application that runs it, or (None) all that runs, and wait for that.
+
+        now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets
+        a sentence for each application that is stopping already, which continues as it was asked to.
+        """
+        if query is not None:
+            return [each.order("stop", query) for each in running(self._storage, query)]
+        there, silent = _require_applications(self._storage)
+        stopped = [each.stop(now=now, notify=notify) for each in there]
+        return [*stopped, *(OrderAnswer(finding=_not_answered(pid)) for pid in silent)]
+
+    def pause(self, query: str) -> OrderAnswer:
+        """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
+        return running(self._storage, query)[0].order("pause", query)
+
+    def resume(self, query: str) -> OrderAnswer:
+        """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
+        return running(self._storage, query)[0].order("resume", query)
+
+    def restart(self, query: str) -> OrderAnswer:
+        """Stop `query` after its running batch and start it again as it was loaded: no change is read."""
+        return running(self._storage, query)[0].order("restart", query)
+
+    def follow(self) -> Iterator[dict[str, Any]]:
+        """Every event of the application that was started last, until it ends."""
+        yield from running(self._storage)[-1].follow()
+
+
+def _require_applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
+    """Find them as `applications` does; raise NotRunning where none answers."""
+    there, silent = applications(storage)
+    if not there and silent:
+        raise NotRunning(_not_answered(silent[0]))
+    if not there:
+        what = f"no application runs out of {storage}" + _unseen(storage)
+        raise NotRunning(code="HR850", what=what, fix="start one: headrace run")
+    return there, silent
+
+
+def applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
+    """Find the applications of a storage directory that answer, and the processes that live and do not answer.
+
+    It waits `HELLO_SECONDS` for each silent one, and removes what dead processes have left.
+    """
+    answering: list[RunningApplication] = []
+    silent: list[int] = []
+    for pid, path in sockets(storage):
+        try:
+            with _connected(path) as connection:
+                connection.settimeout(HELLO_SECONDS)
+                for facts in _lines(connection, {"do": "hello"}):
+                    if facts["birth"] == birth(int(facts["pid"])) and is_own(connection):
+                        answering.append(RunningApplication(path=path, **facts))
+                    break
+        except (ConnectionRefusedError, FileNotFoundError):
+            clear(storage, pid)
+        except (TimeoutError, BlockingIOError):
+            silent.append(pid)
+        except OSError:
+            continue
+    return answering, silent
+
+
+def running(storage: Path, query: str | None = None) -> list[RunningApplication]:
+    """Find the newest application that runs `query`, or all; raise NotRunning where there is none."""
+    there, silent = _require_applications(storage)
+    if query is None:
+        return there
+    having = [application for application in there if query in application.queries]
+    if not having and silent:
+        raise NotRunning(_not_answered(silent[0]))
+    if not having:
+        names = sorted({name for application in there for name in application.queries})
+        what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(names) or 'none'}"
+        raise NotRunning(code="HR850", what=what, fix=f"start it in a process of its own: headrace run {query}")
+    return having[-1:]
+
+
+def _unseen(storage: Path) -> str:
+    """Which process holds a query's lock all the same: of another machine, or without a socket."""
+    for file in sorted(storage.glob("queries/*/driver.lock")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            holder = json.loads(file.read_text(encoding="utf-8"))
+            here = holder["host"] == socket.gethostname()
+            if here and (birth(int(holder["pid"])) is None or holder.get("birth") not in (None, birth(holder["pid"]))):
+                continue
+            place = "" if here else f" on {holder['host']}"
+            why = "it has no socket" if here else "orders do not reach another machine"
+            return f"; process {holder['pid']}{place} runs query '{file.parent.name}', and {why}"
+    return ""
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(HELLO_SECONDS)
+    until = time.monotonic() + HELLO_SECONDS
+    try:
+        while True:
+            try:
+                connection.connect(str(path))
+                break
+            except BlockingIOError:
+                # Others connect at the same moment: the kernel says so at once, in place of waiting.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_POLL_SECONDS)
+        if path.stat().st_uid not in (os.getuid(), 0) and os.getuid() != 0:
+            raise PermissionError("the socket belongs to somebody else")
+    except BaseException:
+        connection.close()
+        raise
+    connection.settimeout(None)
+    return connection
+
+
+def _lines(connection: socket.socket, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    connection.sendall(json.dumps(request).encode() + b"\n")
+    with closing(connection.makefile("r", encoding="utf-8")) as answers:
+        for line in answers:
+            yield json.loads(line)
+
+
+def _gone(pid: int) -> Finding:
+    return Finding(
+        code="HR851",
+        what=f"process {pid} has ended before it answered",
+        fix="see how it ended: headrace status",
+    )
+
+
+def _not_answered(pid: int) -> Finding:
+    return Finding(
+        code="HR853",
+        what=f"process {pid} has not answered within {HELLO_SECONDS:.0f} seconds",
+        fix=f"see whether it hangs; to end it: kill -9 {pid}",
+    )

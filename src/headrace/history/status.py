@@ -1,0 +1,262 @@
+"""How a query stands, put together from its state, its newest run, batch and verdict."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from headrace.checkpoint.sources import source_of
+from headrace.contract import BatchRecord, Lag
+from headrace.contract.observer import QueryState, State
+from headrace.errors import Finding, PlainData
+from headrace.history.health import wrong_times
+from headrace.queries.processes import birth
+from headrace.units import instant
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryStatus(PlainData):
+    """One query's newest run and batch.
+
+    now: its state, as every other place shows it; `killed` when its process is gone and did not say how it ended.
+    batch and what follows: of the newest batch of any run; None before the first.
+    state_rows: None also where the state store does not count them; `state_bytes` is known then.
+    state_hits, state_misses: how many stores of the state were at hand, and how many had to be loaded.
+    rows_total: over all batches that the history keeps account of, a batch that was run again counted once.
+    rows_quarantined: how many of them did not fit the schema and were set aside.
+    null_times: how many rows of each source with a watermark have no event time; of those where that is known.
+    lags: what each source holds that no batch has taken, backlog: their sum; None: not known. A status that
+        `headrace.status` gives has asked the sources, and where one does not answer has the time of what was known.
+    error: what it failed of, until it has worked again, or what is wrong though it continues.
+    error_pid: the process whose error that is: this run's or that of the run before.
+    fenced: whether that process ended because a newer driver runs the query.
+    last_seen: the newest sign of life.
+    counters: what the query's counters come to with the newest batch, by name.
+    wrong_times: what is wrong with the event times of its rows up to the newest batch.
+    """
+
+    query: str
+    now: QueryState
+    pid: int
+    run: int
+    generation: int
+    mode: str
+    trigger: str
+    sink: str
+    batch: int | None
+    rows_total: int
+    rows_quarantined: int = 0
+    null_times: Mapping[str, int] = field(default_factory=dict)
+    input_rate: float | None
+    processed_rate: float | None
+    watermark: datetime | None
+    batch_ms: int | None
+    state_rows: int | None
+    state_bytes: int | None = None
+    state_hits: int | None = None
+    state_misses: int | None = None
+    backlog: Lag | None
+    lags: Mapping[str, Lag | None] = field(default_factory=dict)
+    error: Finding | None
+    error_pid: int | None = None
+    fenced: bool = False
+    verdict: dict[str, Any] | None
+    started: datetime
+    last_seen: datetime
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    wrong_times: tuple[Finding, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """The word of its state."""
+        return self.now.state
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether it has failed and not worked since, or a newer driver has ended it."""
+        return self.now.in_trouble or self.fenced
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as plain data, the parts of its state among its own."""
+        told = super().as_dict()
+        state = told.pop("now")
+        return {**told, **state, "in_trouble": self.in_trouble}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minute(PlainData):
+    """What the batches that began in one minute did together.
+
+    duration_ms, longest_ms: of all of them, and of the longest. late: as Spark counts. lag, state_rows, state_bytes,
+    watermark: of the last.
+    """
+
+    at: datetime
+    batches: int
+    rows: int
+    duration_ms: int
+    longest_ms: int
+    late: int
+    lag: int | None
+    state_rows: int | None
+    state_bytes: int | None
+    watermark: datetime | None
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Minute:
+        facts = {name: row[name] for name in cls.__dataclass_fields__ if name not in ("at", "watermark")}
+        mark = row["watermark"]
+        return cls(
+            **facts,
+            at=instant(row["minute"] * 60),
+            watermark=None if mark is None else instant(mark),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event(PlainData):
+    """Something that happened to a query, or to the application where `query` is None; `detail` is plain data."""
+
+    id: int
+    at: datetime
+    query: str | None
+    run: int | None
+    kind: str
+    detail: dict[str, Any]
+
+
+# What a status takes from its newest batch as it is.
+_OF_BATCH = (
+    *("batch", "input_rate", "processed_rate", "watermark"),
+    *("state_rows", "state_bytes", "state_hits", "state_misses"),
+)
+Row: TypeAlias = "Mapping[str, Any] | sqlite3.Row"
+_SILENT_SECONDS = 60.0
+"""A run on another machine, whose processes cannot be seen from here, counts as killed after this silence."""
+
+
+def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | None) -> QueryStatus:
+    """The status of a query with its newest run and the state that is kept of it, one of which there is."""
+    now = _state(query, run, kept)
+    if run is None:
+        assert kept is not None, "a query is known by its run or by its state"
+        run = _not_begun(kept)
+    whose = (query, run["generation"])
+    text = db.execute(
+        "SELECT record FROM batches WHERE query = ? AND generation = ? ORDER BY batch DESC LIMIT 1", whose
+    ).fetchone()
+    total, quarantined = (
+        db.execute(
+            f"SELECT rows FROM {table} WHERE query = ? AND generation = ?", (query, run["generation"])
+        ).fetchone()
+        for table in ("totals", "quarantined")
+    )
+    before = db.execute(
+        "SELECT error, pid FROM runs WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 1", (query, run["id"])
+    ).fetchone()
+    verdict = db.execute("SELECT verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT 1", (query,)).fetchone()
+    last = BatchRecord.from_dict(json.loads(text[0])) if text else None
+    # What an earlier process has left, until this one works.
+    own = bool(run["error"] or run["ended"] or not before or now.healthy)
+    text_of_error, error_pid = (run["error"], run["pid"]) if own else before
+    told, fenced = _error_of(text_of_error)
+    failed = now.waits or now.cause
+    error = failed or told
+    return QueryStatus(
+        query=query,
+        now=now,
+        pid=run["pid"],
+        run=run["id"],
+        generation=run["generation"],
+        mode=run["mode"],
+        trigger=run["trigger_text"],
+        sink=run["sink"],
+        rows_total=total[0] if total else 0,
+        rows_quarantined=quarantined[0] if quarantined else 0,
+        batch_ms=last.duration_ms if last else None,
+        **{name: getattr(last, name, None) for name in _OF_BATCH},
+        backlog=_as_of(last, last.backlog) if last else None,
+        lags=_lags(last) if last else {},
+        error=error,
+        error_pid=None if error is None else run["pid"] if failed else error_pid,
+        fenced=fenced,
+        verdict=verdict_of(verdict[0]) if verdict else None,
+        started=instant(run["started"]),
+        last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
+        counters=last.counters if last else {},
+        null_times=_null_times(last) if last else {},
+        wrong_times=tuple(wrong_times([last])) if last else (),
+    )
+
+
+def verdict_of(text: str) -> dict[str, Any]:
+    """A verdict as it was kept; an earlier version kept `rerun` alone of how it was shown."""
+    plain: dict[str, Any] = json.loads(text)
+    return {"shown_by": "rerun" if plain.get("rerun") else "batch", **plain}
+
+
+def _null_times(record: BatchRecord) -> dict[str, int]:
+    return {source.name: total for source in record.sources if (total := source.null_times_total) is not None}
+
+
+def _error_of(text: str | None) -> tuple[Finding | None, bool]:
+    """What a run failed of, and whether a newer driver has ended it."""
+    plain = json.loads(text) if text else {}
+    fenced = bool(plain.pop("fenced", False))
+    return (Finding.from_dict(plain) if plain else None), fenced
+
+
+def _lags(record: BatchRecord) -> dict[str, Lag | None]:
+    """What each source held after a batch; of several uses of one, what waits for the use that has taken the least."""
+    found: dict[str, Lag | None] = {}
+    for source in record.sources:
+        name = source_of(source.name)
+        known = found.get(name)
+        if known is None or (source.lag is not None and source.lag.count > known.count):
+            found[name] = _as_of(record, source.lag)
+    return found
+
+
+def _as_of(record: BatchRecord, lag: Lag | None) -> Lag | None:
+    ended = record.at.timestamp() * 1000 + record.duration_ms
+    return None if lag is None else replace(lag, at_ms=int(ended))
+
+
+def is_alive(process: Row) -> bool:
+    """Whether the process of a row with its host, pid, birth and last sign of life lives."""
+    if process["host"] == socket.gethostname():
+        return process["birth"] is not None and birth(process["pid"]) == process["birth"]
+    return time.time() - float(process["seen"]) < _SILENT_SECONDS
+
+
+def state_of(kept: Row) -> QueryState:
+    """The state that is kept of a query; `killed` once its process is gone without a word."""
+    return _or_killed(QueryState.from_dict(json.loads(kept["state"])), kept)
+
+
+def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
+    """What is kept of its state; a later run of another form of the history tells of itself alone."""
+    if kept is not None and (run is None or kept["seen"] >= run["started"]):
+        return state_of(kept)
+    assert run is not None, "a query is known by its run or by its state"
+    cause = _error_of(run["error"])[0] if run["state"] == "failed" else None
+    since = instant(run["ended"] or run["started"])
+    return _or_killed(QueryState(query=query, state=run["state"], since=since, cause=cause), run)
+
+
+def _or_killed(state: QueryState, process: Row) -> QueryState:
+    if state.has_ended or is_alive(process):
+        return state
+    return replace(state, state="killed", since=instant(process["seen"]), next_attempt=None, healthy=False, waits=None)
+
+
+def _not_begun(kept: Row) -> dict[str, Any]:
+    """What stands for the run of a query that has not begun one."""
+    named = {"mode": "", "trigger_text": "", "sink": "", "error": None, "ended": None}
+    return {"id": 0, "generation": 1, "pid": kept["pid"], "started": kept["seen"], "seen": kept["seen"], **named}

@@ -1,6 +1,0 @@
-"""The store of what was run: runs, batches, verdicts; read by status and the pages, never by Spark."""
-
-from headrace.observe.history.status import Event, Minute, QueryStatus
-from headrace.observe.history.store import History
-
-__all__ = ["Event", "History", "Minute", "QueryStatus"]

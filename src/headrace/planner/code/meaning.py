@@ -1,0 +1,411 @@
+"""What a Python callable does, as data that edits without an effect leave as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
+
+from headrace.planner.code.values import ReachedValues, essence
+
+Meaning: TypeAlias = dict[str, Any]
+# The first form kept the bytecode, the second the arguments of a call as they were written.
+FORM = 3
+_REF = re.compile(r'\{"ref": (\d+)\}')
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeaningComparison:
+    """How two meanings stand to each other.
+
+    differences: for `changed` what differs, for `not compared` why not; fragments of sentences.
+    """
+
+    verdict: Literal["same", "changed", "not compared"]
+    differences: tuple[str, ...] = ()
+
+
+def meaning(
+    function: Callable[..., Any],
+    *,
+    owned: Callable[[ModuleType], bool],
+    salt: str,
+    keywords: Collection[str] = (),
+    files: bool = True,
+) -> Meaning:
+    """The meaning of `function`, which can be written as JSON; `digest` in it is equal where the meaning is.
+
+    owned: whether a module belongs to the project, whose code is followed. Other code is known by its name.
+    salt: makes the hashes of texts and of environment variables useless to others; keep it with the meaning.
+    keywords: the parameters that Spark calls `function` with by name. files: whether what the files hold that it opens
+    is part of what it means; not where it is called again as they change.
+    """
+    values = ReachedValues(owned, salt, keywords, files=files)
+    root = values.root(function)
+    return {
+        "form": FORM,
+        "salt": hashlib.sha256(salt.encode()).hexdigest()[:8],
+        "digest": digests([root, *values.nodes])[0],
+        "root": root,
+        "nodes": values.nodes,
+    }
+
+
+def compare(before: Meaning, now: Meaning) -> MeaningComparison:
+    """Whether two meanings are the same, and what differs.
+
+    What cannot be looked at is equal to nothing: two meanings that differ in nothing else are not compared.
+    """
+    reasons = {"form": "another version of Headrace wrote it", "salt": "it was written with another salt"}
+    for part, reason in reasons.items():
+        if before[part] != now[part]:
+            return MeaningComparison(verdict="not compared", differences=(f"not compared: {reason}",))
+    graphs = ([before["root"], *before["nodes"]], [now["root"], *now["nodes"]])
+    first, second = map(digests, graphs)
+    if first[0] != second[0]:
+        walk = _Walk(*graphs, first, second)
+        told = tuple(dict.fromkeys(walk.value(before["root"], now["root"], "", "")))
+        return MeaningComparison(verdict="changed", differences=told or ("its code differs",))
+    blind = tuple(f"not compared: {why}" for why in not_comparable(now))
+    return MeaningComparison(verdict="not compared" if blind else "same", differences=blind)
+
+
+def differences(before: Meaning, now: Meaning) -> list[str]:
+    """What differs between two meanings, or why they cannot be compared; nothing if they are the same."""
+    return list(compare(before, now).differences)
+
+
+def not_comparable(told: Meaning) -> tuple[str, ...]:
+    """Why parts of a meaning are equal to nothing, each reason once."""
+    return tuple(dict.fromkeys(str(each["not comparable"]) for each in _mappings(told) if "not comparable" in each))
+
+
+def libraries(told: Any) -> Iterator[str]:
+    """The names of what is taken from elsewhere than the project."""
+    yield from (each["library"] for each in _mappings(told) if isinstance(each.get("library"), str))
+
+
+def name_of(told: Meaning) -> str:
+    """What the people who wrote a function, or the class of an object, call it."""
+    node = told["nodes"][told["root"]["ref"]] if "ref" in told["root"] else {}
+    return str(node.get("name", "a function"))
+
+
+def _mappings(data: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in `data`, each before those inside it."""
+    if isinstance(data, dict):
+        yield data
+        data = list(data.values())
+    for each in data if isinstance(data, list) else ():
+        yield from _mappings(each)
+
+
+def digests(graph: list[Any]) -> list[str]:
+    """A digest of each node of a graph, the root first; `{"ref": n}` leads to the node after the n-th.
+
+    It depends on what a node reaches, and not on the numbers of the nodes or how often an equal one stands there.
+    """
+    parts = [_parts(node) for node in graph]
+    texts, reached = [text for text, _ in parts], [numbers for _, numbers in parts]
+    found = [""] * len(graph)
+    for circle in _circles(reached):
+        if len(circle) == 1 and circle[0] not in reached[circle[0]]:
+            number = circle[0]
+            found[number] = _hash(texts[number], *(found[each] for each in reached[number]))
+        else:
+            _digest_circle(circle, texts, reached, found)
+    return found
+
+
+def _parts(node: Any) -> tuple[str, list[int]]:
+    """The digest of a node's own text, and the nodes that it leads to."""
+    text = json.dumps(essence(node), sort_keys=True)
+    return _hash(_REF.sub("ref", text)), [int(number) + 1 for number in _REF.findall(text)]
+
+
+def _digest_circle(circle: list[int], texts: list[str], reached: list[list[int]], found: list[str]) -> None:
+    """Put in the digests of nodes that all reach each other.
+
+    All begin as equal, and are told apart by what they reach until no round tells more apart. Then the digest of each
+    is that of the classes as they are met from it.
+    """
+    inside = set(circle)
+    classes = dict.fromkeys(circle, "")
+    known = 0
+    while len(set(classes.values())) > known:
+        known = len(set(classes.values()))
+        classes = {
+            number: _hash(
+                texts[number], *(classes[each] if each in inside else found[each] for each in reached[number])
+            )
+            for number in circle
+        }
+    one_of = {classes[number]: number for number in circle}
+    for start in circle:
+        order, waiting, told = {classes[start]: 0}, [classes[start]], list[str]()
+        while waiting:
+            number = one_of[waiting.pop(0)]
+            for each in reached[number]:
+                if each in inside and classes[each] not in order:
+                    order[classes[each]] = len(order)
+                    waiting.append(classes[each])
+            ways = (str(order[classes[each]]) if each in inside else found[each] for each in reached[number])
+            told.append(_hash(texts[number], *ways))
+        found[start] = _hash("circle", *told)
+
+
+def _circles(reached: list[list[int]]) -> Iterator[list[int]]:
+    """The groups of nodes that reach each other, each after those that it leads to (Tarjan's algorithm)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for start in range(len(reached)):
+        work = [(start, iter(reached[start]))] if start not in index else []
+        while work:
+            number, ways = work[-1]
+            if number not in index:
+                index[number] = low[number] = len(index)
+                stack.append(number)
+                on_stack.add(number)
+            following = next(ways, None)
+            if following is not None:
+                if following not in index:
+                    work.append((following, iter(reached[following])))
+                elif following in on_stack:
+                    low[number] = min(low[number], index[following])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[number])
+            if low[number] == index[number]:
+                circle: list[int] = []
+                while not circle or circle[-1] != number:
+                    circle.append(stack.pop())
+                    on_stack.discard(circle[-1])
+                yield circle
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+_LONGEST = 60
+_PARTS = {
+    "attributes": "attribute `{}`",
+    "keyword defaults": "the default of `{}`",
+    "members": "the member {}",
+    "fields": "the field {}",
+    "hints": "the type of `{}`",
+}
+
+
+class _Walk:
+    """Goes through two graphs side by side, into what differs alone."""
+
+    def __init__(self, before: list[Any], now: list[Any], old_digests: list[str], new_digests: list[str]) -> None:
+        self._before, self._now = before, now
+        self._old, self._new = old_digests, new_digests
+        self._seen: set[tuple[int, int]] = set()
+
+    def value(self, old: Any, new: Any, what: str, where: str) -> Iterator[str]:
+        """Differences between two values, called `what`, in the function or class `where`."""
+        if self._equal(old, new):
+            return
+        if isinstance(old, dict) and isinstance(new, dict):
+            if "ref" in old and "ref" in new:
+                yield from self._nodes(old["ref"] + 1, new["ref"] + 1, what, where)
+                return
+            if "environment" in old and old["environment"] == new.get("environment"):
+                yield f"environment variable {old['environment']} differs"
+                return
+            if "file" in old and old["file"] == new.get("file"):
+                yield _in(where, f"the file {old['file']} holds something else")
+                return
+            if "partial" in old and "partial" in new:
+                yield from self._partials(old, new, where)
+                return
+            inner = list(self._inside(old, new, what, where))
+            if inner:
+                yield from inner
+                return
+        yield _in(where, f"{what} was {self._shown(old, 0)} and is {self._shown(new, 1)}" if what else "it differs")
+
+    def _equal(self, old: Any, new: Any) -> bool:
+        if isinstance(old, dict) and isinstance(new, dict):
+            if "ref" in old and "ref" in new:
+                return bool(self._old[old["ref"] + 1] == self._new[new["ref"] + 1])
+            plain = {key for key in (*old, *new) if key not in ("shown", "name", "names")}
+            return all(key in old and key in new and self._equal(old[key], new[key]) for key in plain)
+        if isinstance(old, list) and isinstance(new, list):
+            return len(old) == len(new) and all(map(self._equal, old, new))
+        return bool(old == new)
+
+    def _inside(self, old: dict[str, Any], new: dict[str, Any], what: str, where: str) -> Iterator[str]:
+        """Differences between the parts of two values of the same make, where they are no plain containers."""
+        if set(old) == set(new) and any("ref" in str(part) for part in old.values()):
+            for key in old:
+                for first, second in _pairs(old[key], new[key]):
+                    yield from self.value(first, second, what, where)
+
+    def _partials(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+        yield from self.value(old["partial"], new["partial"], "the function of partial", where)
+        if len(old["arguments"]) != len(new["arguments"]):
+            yield _in(where, "the number of arguments of partial differs")
+        for number, (first, second) in enumerate(zip(old["arguments"], new["arguments"], strict=False), 1):
+            yield from self.value(first, second, f"argument {number} of partial", where)
+        yield from self._named(old["keywords"], new["keywords"], "argument `{}` of partial", where)
+
+    def _nodes(self, first: int, second: int, what: str, where: str) -> Iterator[str]:
+        if (first, second) in self._seen:
+            return
+        self._seen.add((first, second))
+        old, new = self._before[first], self._now[second]
+        if old.get("kind") != new.get("kind"):
+            yield _in(where, f"{what or 'it'} was a {old.get('kind')} and is a {new.get('kind')}")
+            return
+        is_root = self._before[0] == {"ref": first - 1}
+        inside = "" if is_root else f"{new['kind']} {new['name']}"
+        if old["kind"] == "function":
+            yield from self._functions(old, new, inside)
+            return
+        if old["kind"] == "object":
+            if "library" in new["class"]:
+                yield _in(where, self._library_object(old, new, what or "it"))
+                return
+            inside = _in(where, what) if what else inside
+        found = list(self._parts(old, new, inside))
+        yield from found or [_in(inside, "it differs")]
+
+    def _library_object(self, old: dict[str, Any], new: dict[str, Any], what: str) -> str:
+        """What differs in an object whose inside nobody knows but its library: its one text, if it has one."""
+        pairs = list(_pairs(old.get("arguments"), new.get("arguments")))
+        told = [(first, second) for first, second in pairs if not self._equal(first, second)]
+        if len(told) == 1 and all(isinstance(each, dict) and "shown" in each for each in told[0]):
+            return f"{what} was {self._shown(told[0][0], 0)} and is {self._shown(told[0][1], 1)}"
+        return f"{what} differs, a value of type {new['name']}"
+
+    def _functions(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+        names = new["code"].get("names", [""] * len(new["defaults"]))
+        names = names[len(names) - len(new["defaults"]) :]
+        if len(old["defaults"]) == len(new["defaults"]):
+            for name, first, second in zip(names, old["defaults"], new["defaults"], strict=True):
+                yield from self.value(first, second, f"the default of `{name}`", where)
+        else:
+            yield _in(where, "its defaults differ")
+        yield from self._parts(old, new, where)
+        for first, second in _pairs(old.get("captured", []), new.get("captured", [])):
+            yield from self.value(first, second, "a captured value", where)
+        if not self._equal(old["code"], new["code"]):
+            yield from self._codes(old["code"], new["code"], where)
+
+    def _parts(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+        for part, called in _PARTS.items():
+            yield from self._named(old.get(part, []), new.get(part, []), called, where)
+        for part in ("bases", "arguments", "elements", "entries", "state", "class", "metaclass", "made by"):
+            if part in old and part in new:
+                for first, second in _pairs(old[part], new[part]):
+                    yield from self.value(first, second, "its content", where)
+            elif part in old or part in new:
+                yield _in(where, f"its {part} differ")
+
+    def _named(self, old: list[Any], new: list[Any], called: str, where: str) -> Iterator[str]:
+        first, second = dict(map(tuple, old)), dict(map(tuple, new))
+        for name in sorted({*first, *second}):
+            label = called.format(name)
+            if name not in second:
+                yield _in(where, f"{label} is gone")
+            elif name not in first:
+                yield _in(where, f"{label} is new")
+            else:
+                yield from self.value(first[name], second[name], label, where)
+        if list(first) != list(second) and set(first) == set(second):
+            yield _in(where, f"the order differs: {', '.join(second)}")
+
+    def _codes(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+        """Differences in code: of values alone by name if the tree is the same, else the first line that differs."""
+        if "tree" not in old or "tree" not in new:
+            was, is_ = (
+                "known" if "tree" in code else f"not known ({code.get('not comparable')})" for code in (old, new)
+            )
+            yield _in(where, f"its code was {was} and is {is_}")
+            return
+        if old["tree"] == new["tree"]:
+            for first, second in zip(old["values"], new["values"], strict=True):
+                yield from self._loaded(first, second, where)
+            return
+        yield _in(where, f"its code differs{_first_line(old['source'], new['source'])}")
+        for first, second in _aligned(old["values"], new["values"]):
+            yield from self._loaded(first, second, where)
+
+    def _loaded(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+        if self._equal(old, new):
+            return
+        name = new.get("name") or old.get("name")
+        if name is None and "file" not in new["value"]:
+            yield _in(where, f"the constant {self._shown(old['value'], 0)} became {self._shown(new['value'], 1)}")
+        else:
+            yield from self.value(old["value"], new["value"], str(name), where)
+
+    def _shown(self, data: Any, side: int) -> str:
+        return _cut(self._text(data, side), _LONGEST)
+
+    def _text(self, data: Any, side: int) -> str:
+        if not isinstance(data, dict):
+            return str(data)
+        if "ref" in data:
+            node = (self._before, self._now)[side][data["ref"] + 1]
+            return f"{node.get('kind')} {node.get('name')}"
+        if "text" in data:
+            return repr(data["shown"]) if "shown" in data else "a text that is not shown"
+        if "length" in data:
+            return f"{data.get('of', 'bytes')} of {data['length']}"
+        key = next(iter(data))
+        inner = data[key]
+        if key == "dict":
+            return "{" + ", ".join(f"{self._text(k, side)}: {self._text(v, side)}" for k, v in inner) + "}"
+        if isinstance(inner, list):
+            ends = {"list": "[]", "tuple": "()"}.get(key, "{}")
+            return ends[0] + ", ".join(self._text(each, side) for each in inner) + ends[1]
+        return str(inner)
+
+
+def _in(where: str, what: str) -> str:
+    return f"{where}: {what}" if where else what
+
+
+def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
+    """The values in two parts, side by side."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for first, second in zip(old, new, strict=True):
+            yield from _pairs(first, second)
+    else:
+        yield old, new
+
+
+def _first_line(old: list[str], new: list[str]) -> str:
+    """The first line that differs, as it was and as it is."""
+    for kind, first, last, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        was, is_ = old[first:last][:1], new[begin:end][:1]
+        if kind == "replace":
+            return f": `{_cut(was[0].strip())}` became `{_cut(is_[0].strip())}`"
+        if kind != "equal":
+            return f": `{_cut((was or is_)[0].strip())}` is {'gone' if was else 'new'}"
+    return ""
+
+
+def _cut(text: str, length: int = 2 * _LONGEST) -> str:
+    return text if len(text) <= length else text[:length] + "..."
+
+
+def _aligned(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """The values of the same names, where the code around them differs."""
+    before, now = ([each for each in values if "name" in each] for values in (old, new))
+    matcher = SequenceMatcher(None, [each["name"] for each in before], [each["name"] for each in now], autojunk=False)
+    for block in matcher.get_matching_blocks():
+        yield from zip(before[block.a : block.a + block.size], now[block.b : block.b + block.size], strict=True)

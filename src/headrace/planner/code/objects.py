@@ -1,0 +1,236 @@
+"""What functions, classes and objects are made of, as data."""
+
+from __future__ import annotations
+
+import copyreg
+import dataclasses
+import enum
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from headrace.planner.code.listing import LoadedValues, listing
+from headrace.planner.code.source import Definition, Named, NoSource, Scope, Uses, captured_values, definition, own
+from headrace.spark.stream.broadcasts import refreshed_name
+from headrace.spark.stream.counting import QueryCounter
+
+Data: TypeAlias = dict[str, Any]
+
+# Attributes of a class that say nothing about what it does, or that `__slots__` and the like have made.
+_IGNORED = {
+    *(
+        "__doc__",
+        "__module__",
+        "__dict__",
+        "__weakref__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__annotations__",
+    ),
+    *("__orig_bases__", "__parameters__", "__abstractmethods__", "_abc_impl", "__annotate__", "__dataclass_params__"),
+    *("__annotations_cache__", "__annotate_func__"),
+}
+_ENUM_PARTS = {
+    *("_member_names_", "_member_map_", "_value2member_map_", "_member_type_", "_new_member_", "_use_args_", "__new__"),
+    *("_generate_next_value_", "_unhashable_values_", "_hashable_values_", "_value_repr_"),
+}
+_TUPLE_PARTS = {"_make", "_replace", "_asdict", "_fields", "_field_defaults"}
+# Modules whose metaclasses make nothing of type hints.
+_PLAIN = ("builtins", "abc", "enum", "typing")
+# PySpark chooses between Arrow and pickle by the session that there is when a function is declared; how values travel
+# is no part of what it means.
+BY_SESSION = {101: 100, 301: 300}
+# What PySpark keeps beside a function that was made from it.
+_DERIVED = {"_judf_placeholder", "_judtf_placeholder", "_returnType_placeholder", "_name", "__wrapped__"}
+_RENAMED = {"enum.EnumMeta": "enum.EnumType"}
+_PARAMS = ("init", "eq", "order", "unsafe_hash", "frozen")
+
+
+class Objects:
+    """Fills the nodes of what may hold itself.
+
+    value: gives the data of what a node holds.
+    owns: whether the module of a name belongs to the project; owned: whether a module does. shown: the lines of a
+    function for people.
+    """
+
+    def __init__(
+        self,
+        value: Callable[[Any], Data],
+        uses: Uses,
+        owns: Callable[[Any], bool],
+        owned: Callable[[types.ModuleType], bool],
+        shown: Callable[[Definition], list[str]],
+    ) -> None:
+        self._value, self._uses, self._owns, self._owned, self._shown = value, uses, owns, owned, shown
+        self._alive: list[Any] = []
+
+    def fill(self, thing: Any, node: Data) -> None:
+        """Put what `thing` is made of into `node`."""
+        if isinstance(thing, types.FunctionType):
+            self._function(thing, node)
+        elif isinstance(thing, type):
+            self._class(thing, node)
+        elif isinstance(thing, types.ModuleType):
+            node.update(kind="module", name=shown_module(thing.__name__), attributes=[])
+            for name, each in sorted(vars(thing).items()):
+                if not (name.startswith("__") and name.endswith("__")):
+                    node["attributes"].append([name, self._value(each)])
+        else:
+            self._instance(thing, node)
+
+    def _class(self, cls: type, node: Data) -> None:
+        node.update(kind="class", name=f"{shown_module(cls.__module__)}.{cls.__qualname__}")
+        node["bases"] = [self._value(base) for base in cls.__bases__ if base is not object]
+        if type(cls) is not type:
+            node["metaclass"] = self._value(type(cls))
+        node["attributes"] = []
+        members = dict(vars(cls))
+        if isinstance(cls, enum.EnumMeta):
+            found: Mapping[str, Any] = cls.__members__
+            node["members"] = [[name, self._value(each.value)] for name, each in found.items()]
+            members = {name: each for name, each in members.items() if name not in {*found, *_ENUM_PARTS}}
+        fields = members.pop("__dataclass_fields__", None)
+        if isinstance(fields, dict):
+            node["fields"] = [[name, self._value(_field(each))] for name, each in fields.items()]
+            params = members.get("__dataclass_params__")
+            node["made by"] = [bool(getattr(params, name, False)) for name in _PARAMS]
+        elif issubclass(cls, tuple) and "_fields" in members:
+            names = members["_fields"]
+            node["fields"] = [[name, self._value(members["_field_defaults"].get(name))] for name in names]
+            members = {name: each for name, each in members.items() if name not in names}
+        hints = own(cls, "__annotations__")
+        if hints and type(cls).__module__ not in _PLAIN:  # A library's metaclass may make something of them.
+            node["hints"] = [[name, self._value(hint)] for name, hint in hints.items()]
+        inherited = {name for base in cls.__mro__[1:] if not self._owns(base.__module__) for name in vars(base)}
+        for name, each in sorted(members.items()):
+            special = name.startswith("__") and name.endswith("__")
+            if name in _IGNORED or (name in ("__qualname__", "__hash__") and not callable(each)):
+                continue
+            made = (name.startswith("_") and name.endswith("_")) or name in _TUPLE_PARTS
+            if made and ("fields" in node or "members" in node) and not self._is_written(each):
+                continue  # The standard library makes it of the fields, in each version of Python another way.
+            if special or name in inherited:
+                node["attributes"].append([name, self._value(each)])
+            else:
+                self._uses.keep(node, name, each)
+        self._uses.keep_own_names(node, cls)
+
+    def _is_written(self, member: Any) -> bool:
+        """Whether a member of a class is a function that somebody has written for it."""
+        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        function = inspect.unwrap(function) if callable(function) else function
+        if not isinstance(function, types.FunctionType):
+            return False
+        return function.__code__.co_filename != "<string>" and self._owns(function.__globals__.get("__name__"))
+
+    def _instance(self, thing: Any, node: Data) -> None:
+        cls = type(thing)
+        node.update(kind="object", name=path_of(cls), **{"class": self._value(cls)})
+        found = reduced(thing)
+        if isinstance(found, str):
+            node["arguments"] = [{"library": f"{getattr(thing, '__module__', None) or cls.__module__}.{found}"}]
+            return
+        if isinstance(thing, PurePath):
+            node["arguments"] = [self._value(str(thing))]
+            return
+        self._alive.append(found)
+        make, arguments, state, elements, pairs = (*found, None, None, None)[:5]
+        if make not in (copyreg.__newobj__, cls):  # type: ignore[attr-defined]
+            node["made by"] = self._value(make)
+        node["arguments"] = [self._value(each) for each in arguments if each is not cls]
+        for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
+            self._state(part, node)
+        if elements is not None:
+            node["elements"] = self._value(list(elements))
+        if pairs is not None:
+            node["entries"] = self._value(dict(pairs))
+
+    def _state(self, state: Any, node: Data) -> None:
+        if not isinstance(state, dict):
+            if state is not None:
+                node.setdefault("state", []).append(self._value(state))
+            return
+        node.setdefault("attributes", [])
+        for name, each in sorted(state.items(), key=lambda pair: str(pair[0])):
+            if name in _DERIVED:
+                continue
+            found = self._value(BY_SESSION.get(each, each) if name == "evalType" else each)
+            if "not comparable" in found:
+                self._uses.keep(node, name, each)
+            else:
+                node["attributes"].append([name, found])
+
+    def _function(self, function: types.FunctionType, node: Data) -> None:
+        code, module = function.__code__, function.__globals__
+        node.update(kind="function", name=f"{shown_module(module.get('__name__'))}.{function.__qualname__}")
+        node["defaults"] = [self._value(each) for each in function.__defaults__ or ()]
+        by_name = sorted((function.__kwdefaults__ or {}).items())
+        node["keyword defaults"] = [[name, self._value(each)] for name, each in by_name]
+        captured = dict(all_captured(function))
+        try:
+            found = definition(code, module)
+        except NoSource as error:
+            node["code"] = {"not comparable": f"{error}"}
+            node["captured"] = [[name, self._value(each)] for name, each in captured.items()]
+        else:
+            known = dict(captured_values(function, found.node))
+            values = LoadedValues(self._value, self._uses, Scope(module, known, self._owned), code.co_freevars)
+            node["code"] = {"function": listing(found, values), "values": values.found, "source": self._shown(found)}
+            if values.outer:
+                node["captured"] = [self._value(captured[name]) for name in values.outer]
+        node["attributes"] = []
+        for name, each in sorted(vars(function).items()):
+            if name not in _DERIVED:
+                self._uses.keep(node, name, BY_SESSION.get(each, each) if name == "evalType" else each)
+        self._uses.keep_own_names(node, function)
+
+
+def reduced(thing: Any) -> Any:
+    """How a copy of `thing` would be made, as pickle would be told; None if nobody could."""
+    cls = type(thing)
+    if path_of(cls) == "pyspark.core.broadcast.Broadcast":
+        # One that is computed again while the query runs means the same whatever it holds, as a table does.
+        name = refreshed_name(thing)
+        return (cls, (thing.value,) if name is None else (f"refreshed broadcast {name}",))
+    if cls is QueryCounter:
+        return (cls, (thing.name,))
+    if cls.__module__.startswith("py4j."):
+        return None
+    try:
+        reducer = copyreg.dispatch_table.get(cls)
+        return reducer(thing) if reducer is not None else thing.__reduce_ex__(4)
+    except Exception:  # Code of others decides what it says.
+        return None
+
+
+def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    """What a dataclass makes of a field; the methods that it writes follow from that."""
+    found = {"metadata": dict(field.metadata), "in": [field.init, field.compare, bool(field.hash), bool(field.kw_only)]}
+    for name in ("default", "default_factory"):
+        if getattr(field, name) is not dataclasses.MISSING:
+            found[name] = getattr(field, name)
+    return found
+
+
+def all_captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The variables that a function has captured, with their values."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            yield name, Named("nothing yet")
+
+
+def shown_module(name: Any) -> str:
+    """The name of a module as its users know it: a project's are loaded under names that count the loads."""
+    return re.sub(r"^headrace_project_\d+_", "", str(name))
+
+
+def path_of(cls: type) -> str:
+    """The name by which a class can be imported, as the newest version of Python has it."""
+    found = f"{cls.__module__}.{cls.__qualname__}"
+    return _RENAMED.get(found, found.replace("pathlib._local.", "pathlib."))

@@ -1,0 +1,227 @@
+"""Two forms of a query compared: what differs, why it matters, and what may be done.
+
+Source: guide, "Recovery Semantics after Changes in a Streaming Query", and how Spark keeps state (see `normal`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from headrace.planner.difference import Kind, PlanDifference, python_changes
+from headrace.planner.ends import ends, renamed_sources
+from headrace.queries.form import OperatorForm, QueryForm
+
+_REORDERED = "in another order"
+# A column with its type, a text or a number; and a comparison of two of them.
+_OPERAND = r"(?:[A-Za-z_][\w.]* [a-z]+(?:\(\d+,\d+\))?|'[^']*'|-?[\d.]+(?: [a-z]+)?)"
+_COMPARED = re.compile(rf"\((?P<one>{_OPERAND}) (?P<sign><=?) (?P<other>{_OPERAND})\)")
+_EQUAL = re.compile(rf"=\((?P<one>{_OPERAND}), (?P<other>{_OPERAND})\)")
+# A text as it is; a column or a number without its type, and a column without its source.
+_UNTYPED = re.compile(r"('[^']*')|(?:\b[A-Za-z_]\w*\.(?=[A-Za-z_]))?\b([\w.]+) [a-z]+(?:\(\d+,\d+\))?(?= [<>=]|$|[,)])")
+_OPERATOR = re.compile(r"\boperator (\d+)\b")
+
+
+def compare(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
+    """All that differs between what ran and what is to run; none if both mean the same."""
+    older = before.format != now.format
+    if older:
+        before, now = before.without_code(), now.without_code()
+    found = (*ends(before, now), *_packages(before, now))
+    if renamed_sources(before, now):
+        return found  # The expressions name the sources.
+    if older and before.shape and before.shape == now.shape:
+        return (*found, *_watermarks(before, now))
+    if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
+        # Another Spark writes the plan of the same code otherwise; what it keeps in another order it takes for another.
+        return (*found, *(each for each in _operators(before, now) if _REORDERED in each.why))
+    return (*found, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
+
+
+# ------------------------------------------------------------------------------------------------------- the state
+
+
+def _operators(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+    old, new = [each.kind for each in before.operators], [each.kind for each in now.operators]
+    if old != new:
+        why = (
+            "the state that is there belongs to other operations"
+            if new and old
+            else "the checkpoint has no state for it"
+            if new
+            else "what the state holds and was not written yet is lost"
+        )
+        yield PlanDifference(
+            verdict="forbidden" if new else "rebuild",
+            part="what keeps state",
+            before=", ".join(old) or "nothing",
+            now=", ".join(new) or "nothing",
+            why=why,
+        )
+        return
+    for number, (was, is_) in enumerate(zip(before.operators, now.operators, strict=True)):
+        named = was.kind if len(old) == 1 else f"{was.kind} {number}"
+        yield from _operator(f"the {named}", was, is_, before, now)
+
+
+def _operator(
+    part: str, was: OperatorForm, is_: OperatorForm, before: QueryForm, now: QueryForm
+) -> Iterator[PlanDifference]:
+    for name, old, new in (("keys", was.keys, is_.keys), ("values", was.values, is_.values)):
+        if old == new:
+            continue
+        fits = len(old) == len(new)
+        order = f"{_REORDERED}: " if sorted(old) == sorted(new) else ""
+        why = (
+            f"{order}Spark would read the old state as if the new query had written it, unless types differ"
+            if fits
+            else "Spark cannot read the state that is there"
+        )
+        told, others = _listed(old, new, before), _listed(new, old, now)
+        yield PlanDifference(
+            verdict="rebuild" if fits else "forbidden",
+            part=f"{name} of {part}",
+            before=told,
+            now=others,
+            why=why,
+            functions=python_changes(told, others, before, now)[1],
+        )
+    for name in sorted({*was.further, *is_.further}):
+        former, present = was.further.get(name, ""), is_.further.get(name, "")
+        if former != present:
+            why = "the state holds what the former one has made, and is continued by another"
+            yield _changed("rebuild", f"{name} of {part}", former, present, before, now, why=why)
+    for side, (old_feed, new_feed) in enumerate(zip(was.feeds, is_.feeds, strict=False)):
+        if old_feed != new_feed:
+            which = f", side {side + 1}" if len(was.feeds) > 1 else ""
+            why = "the state holds other rows than it would hold"
+            yield _changed("rebuild", f"what feeds {part}{which}", old_feed, new_feed, before, now, why=why)
+
+
+def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+    if not before.operators or before.watermarks == now.watermarks:
+        return
+    if set(before.watermarks) != set(now.watermarks):
+        yield PlanDifference(
+            verdict="rebuild",
+            about=f"watermark {_source_of({*before.watermarks} ^ {*now.watermarks})}",
+            part="the columns with a watermark",
+            before=", ".join(sorted(before.watermarks)) or "none",
+            now=", ".join(sorted(now.watermarks)) or "none",
+            why="what is late and when state goes follows another column: the state was kept by the former one",
+        )
+        return
+    for column, old in sorted(before.watermarks.items()):
+        if now.watermarks[column] != old:
+            yield PlanDifference(
+                verdict="forward",
+                about=f"watermark {_source_of([column])}",
+                part=f"the watermark's delay of {column}",
+                before=f"{old} ms",
+                now=f"{now.watermarks[column]} ms",
+                why="rows from now on are late by the new delay; those that were dropped before stay dropped",
+            )
+
+
+def _source_of(columns: Iterable[str]) -> str:
+    """The source that the first of some columns is of."""
+    return min(columns, default="").partition(".")[0]
+
+
+# ------------------------------------------------------------------------------------------------------ the result
+
+
+def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+    whole = now.mode == "complete" and before.mode == "complete"
+    verdict: Kind = "safe" if whole else "forward"
+    why = (
+        "each batch rewrites the whole result"
+        if whole
+        else "rows that are written from now on follow the new rule, and those that are there the former one"
+    )
+    if before.feed != now.feed:
+        yield _changed(verdict, "the rows of the result", before.feed, now.feed, before, now, why=why)
+    old, new = dict(before.columns), dict(now.columns)
+    for name in [*old, *(each for each in new if each not in old)]:
+        was, is_ = old.get(name, "none"), new.get(name, "none")
+        if name not in new or name not in old:
+            yield PlanDifference(verdict=verdict, part=f"column '{name}'", before=was, now=is_, why=why)
+        elif was != is_:
+            yield _changed(verdict, f"column '{name}'", was, is_, before, now, why=why)
+    if old == new and list(old) != list(new):
+        named = bool(now.sink.get("by_name", True))
+        yield PlanDifference(
+            verdict="safe" if named else "forward",
+            part="the order of the columns",
+            before=", ".join(old),
+            now=", ".join(new),
+            why="the sink writes columns by their names" if named else "the sink writes columns by their place",
+        )
+
+
+def _changed(
+    verdict: Kind, part: str, old: str, new: str, before: QueryForm, now: QueryForm, *, why: str
+) -> PlanDifference:
+    """A difference of two texts; where a Python function differs, what of it does."""
+    was, is_ = _unfolded(old, before), _unfolded(new, now)
+    changed, functions = python_changes(was, is_, before, now)
+    told = f"{part}: {'; '.join(changed)}" if changed else part
+    was, is_ = _readable(was, before), _readable(is_, now)
+    said = "" if changed else _filters(part, was, is_)
+    return PlanDifference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions, said=said)
+
+
+def _readable(text: str, form: QueryForm) -> str:
+    """`text` with its comparisons as people write them, and what keeps state by its kind."""
+    kinds = dict(enumerate(each.kind for each in form.operators))
+    text = _OPERATOR.sub(lambda found: f"the {kinds.get(int(found[1]), found[0])}", text)
+    return _COMPARED.sub(_compared, _EQUAL.sub(r"\g<one> = \g<other>", text))
+
+
+def _compared(found: re.Match[str]) -> str:
+    one, sign, other = found["one"], found["sign"], found["other"]
+    if not one[0].isalpha() and other[0].isalpha():  # `5 < a`: the normal form has one direction.
+        one, sign, other = other, sign.replace("<", ">"), one
+    return f"{one} {sign} {other}"
+
+
+def _filters(part: str, old: str, new: str) -> str:
+    """Which filters were added or removed, where all else is as it was; empty if it is not."""
+    (source, _, was), (other, _, is_) = old.partition(" WHERE "), new.partition(" WHERE ")
+    before, now = ([each for each in text.split(" AND ") if each] for text in (was, is_))
+    gone, come = (
+        ", ".join(each for each in these if each not in those) for these, those in ((before, now), (now, before))
+    )
+    if source != other or not (gone or come) or any(each.count("(") != each.count(")") for each in (*before, *now)):
+        return ""
+    gone, come = (_UNTYPED.sub(lambda found: found[1] or found[2], each) for each in (gone, come))
+    if gone and come:
+        return f"in {part}, the filter {gone} was replaced by {come}"
+    return f"in {part}, the filter {come or gone} was {'added' if come else 'removed'}"
+
+
+def _unfolded(text: str, form: QueryForm) -> str:
+    """`text` with the long expressions that it names, one level deep."""
+    for name, whole in form.definitions.items():
+        text = text.replace(name, whole)
+    return text
+
+
+def _listed(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str:
+    return ", ".join(_unfolded(each, form) if each not in others else each for each in these) or "none"
+
+
+# ---------------------------------------------------------------------------------------------------- the packages
+
+
+def _packages(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+    """Installed packages that the Python functions use are known by their versions alone."""
+    for name in sorted({*before.packages} & {*now.packages}):
+        if before.packages[name] != now.packages[name]:
+            yield PlanDifference(
+                verdict="safe",
+                part=f"the package {name}",
+                before=before.packages[name],
+                now=now.packages[name],
+                why="whether what the Python functions use of it does what it did was not compared",
+            )

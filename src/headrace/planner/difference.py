@@ -1,0 +1,185 @@
+"""One difference between two forms of a query: what follows from it, why, and where its code stands."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from headrace.declare.faults import shown
+from headrace.errors import NOWHERE, Where
+from headrace.model import Project, Query, Table
+from headrace.planner.code.meaning import differences as python_differences
+from headrace.planner.code.meaning import name_of
+from headrace.planner.code.objects import shown_module
+from headrace.queries.form import QueryForm
+
+Kind: TypeAlias = Literal["same", "safe", "forward", "rebuild", "forbidden"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_NAMED = re.compile(r"\b(?:function|class) ([\w.<>]+)")
+_TABLE = re.compile(r"\btable\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanDifference:
+    """One thing that is not as it was.
+
+    verdict: what follows from it alone. part: what has changed, in words. before, now: as it was and as it is.
+    why: what would come of it. fix: what else there is to do than to undo it.
+    about: `source NAME OPTION`, `sink OPTION`, `mode`, `setting NAME` or `watermark SOURCE`; none for what stands in
+    the code. functions: the Python functions that differ, by module and name. where: the place in what is written now.
+    said: the difference as one clause, where that says more than both texts. code: the lines of the query's code that
+    differ, as they were and as they are.
+    """
+
+    verdict: Kind
+    part: str
+    before: str
+    now: str
+    why: str
+    fix: str = ""
+    about: str = ""
+    functions: tuple[str, ...] = ()
+    where: Where = NOWHERE
+    said: str = ""
+    code: tuple[str, str] = ("", "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The difference as plain data, for `--json`."""
+        return {
+            "verdict": self.verdict,
+            "part": self.part,
+            "before": self.before,
+            "now": self.now,
+            "why": self.why,
+            "where": asdict(self.where),
+        }
+
+    def described(self, shown: int) -> str:
+        """The difference as a clause, each text of it cut to `shown` characters."""
+
+        def cut(text: str) -> str:
+            return text if len(text) <= shown else f"{text[:shown]}..."
+
+        was, is_ = self.code
+        code = "; its code was " if was and is_ else "; its code no longer has " if was else "; its code now has "
+        code += " and is ".join(f"`{cut(line)}`" for line in self.code if line)
+        said = cut(self.said) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
+        return said + (code if was or is_ else "")
+
+
+def worst(differences: Sequence[PlanDifference]) -> Kind:
+    """The verdict over all differences together."""
+    return max((each.verdict for each in differences), key=KINDS.index, default="same")
+
+
+def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tuple[list[str], tuple[str, ...]]:
+    """What differs between the Python functions that two texts name, taken in their order; and their names."""
+    gone = [name for name in before.python if name in old and name not in new]
+    come = [name for name in now.python if name in new and name not in old]
+    names = tuple(name_of(now.python[name]) for name in sorted(come, key=new.index))
+    if len(gone) != len(come):
+        return [], names
+    pairs = zip(sorted(gone, key=old.index), sorted(come, key=new.index), strict=True)
+    return [said for was, is_ in pairs for said in python_differences(before.python[was], now.python[is_])], names
+
+
+def mixing(before: QueryForm) -> Kind:
+    """What follows where rows from now on differ from those before, all the way from the sources."""
+    return "rebuild" if before.operators else "forward"
+
+
+def text_of(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def located(
+    project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[PlanDifference]
+) -> tuple[PlanDifference, ...]:
+    """`differences`, each with its place: that of an option, a view, a table, a Python function, or the query."""
+    found = [replace(each, where=_end(project, query, each.about)) for each in differences]
+    return tuple(
+        each if each.where != NOWHERE else replace(each, where=_in_code(project, query, was, is_, each))
+        for each in found
+    )
+
+
+def _end(project: Project, query: Query, about: str) -> Where:
+    """The place of what does not stand in the code; NOWHERE for what does."""
+    kind, _, rest = about.partition(" ")
+    name, _, option = rest.partition(" ")
+    if kind == "source" and name in project.sources:
+        source = project.sources[name]
+        names = source.connector.place_options if option == "place" else (option.partition(" ")[0],)
+        return next((source.lines[each] for each in names if each in source.lines), source.where)
+    if kind == "watermark" and name in project.sources and project.sources[name].watermark is not None:
+        return project.sources[name].where
+    if kind == "sink" and name != "function":
+        # A path is that of the database, which may move with its tables.
+        names = query.sink.place_options[::-1] if name == "place" else (name,)
+        return next((query.sink_lines[each] for each in names if each in query.sink_lines), query.sink_where)
+    if kind == "mode":
+        return query.where
+    return project.target.where if kind == "setting" else NOWHERE
+
+
+def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: PlanDifference) -> Where:
+    """The place of a Python function that differs; else of the view, the table or the query whose text has changed."""
+    for name in (*_NAMED.findall(difference.part), *difference.functions):
+        where = place_of_code(project, name)
+        if where is not None:
+            return where
+    changed = [name for name, digest in is_.pieces.items() if was.pieces.get(name) != digest]
+    changed = changed if was.pieces and was.format == is_.format else []
+    tables = [thing for thing in project.upstream(query.transform) if isinstance(thing, Table)]
+    if not changed and _TABLE.search(f"{difference.before} {difference.now}") and len(tables) == 1:
+        return tables[0].where  # Its rows have changed.
+    named = [name for name in changed if name in (*project.views, *project.tables)]
+    if len(changed) == 1 and named:
+        return _of_text(project.inputs()[named[0]])
+    return _of_text(query)
+
+
+def _of_text(thing: Any) -> Where:
+    """The place of a view's, a table's or a query's text, else of its declaration."""
+    written: Where = getattr(thing, "transform", thing).where
+    declared: Where = thing.where
+    return written if written.line else declared
+
+
+def place_of_code(project: Project, name: str) -> Where | None:
+    """The file and the line of a function or a class of the project, by its module and its name there."""
+    modules = {shown_module(each.__name__): each for each in (*sys.modules.values(), *project.modules)}
+    parts = name.split(".")
+    beginnings = (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
+    module = next((modules[each] for each in beginnings if each in modules), None)
+    file = getattr(module, "__file__", None)
+    if module is None or not file or not Path(file).resolve().is_relative_to(project.root.resolve()):
+        return None
+    wanted = name.removeprefix(f"{shown_module(module.__name__)}.")
+    try:
+        lines = [
+            line for each, line in _definitions(ast.parse(Path(file).read_text(encoding="utf-8")), "") if each == wanted
+        ]
+    except (OSError, SyntaxError, ValueError):
+        return None
+    return Where(file=shown(file), line=lines[0]) if len(lines) == 1 else None
+
+
+def _definitions(node: ast.AST, inside: str) -> Iterator[tuple[str, int]]:
+    """Every function and class below `node`, by the name that Python gives it, with its line."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            name = f"{inside}{getattr(child, 'name', '<lambda>')}"
+            yield name, child.lineno
+            yield from _definitions(child, f"{name}." if isinstance(child, ast.ClassDef) else f"{name}.<locals>.")
+        else:
+            yield from _definitions(child, inside)

@@ -1,0 +1,257 @@
+"""The form of a query as it is written now: its plan in the normal form, its Python code, and its ends."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from headrace.checkpoint.sources import renamed, source_of
+from headrace.model import Project, PythonTransform, Query, Table
+from headrace.planner.code.meaning import libraries, meaning
+from headrace.planner.code.objects import BY_SESSION
+from headrace.planner.code.values import digest_of
+from headrace.planner.ends import TIME_ZONE, sink_facts, source_facts, within
+from headrace.planner.normal import normal
+from headrace.queries.form import QueryForm
+from headrace.redaction import SECRET_NAME
+from headrace.spark.plans.analysed import parsed_text
+from headrace.spark.plans.plan_json import Node, PlanTree, StaticInput, plan_tree
+from headrace.spark.plans.python_functions import data_source, functions
+from headrace.spark.plans.source_uses import with_source_leaves
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Settings of a session by which the same expression means something else.
+_SETTINGS = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.execution.pandas.convertToArrowArraySafely",
+    "spark.sql.execution.pandas.structHandlingMode",
+    "spark.sql.execution.pythonUDF.arrow.enabled",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.jsonGenerator.ignoreNullFields",
+    "spark.sql.legacy.castComplexTypesToString.enabled",
+    "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName",
+    "spark.sql.legacy.json.allowEmptyString.enabled",
+    "spark.sql.legacy.sizeOfNull",
+    "spark.sql.legacy.statisticalAggregate",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.int96RebaseModeInRead",
+)
+_TIMES = ("timestamp", "date")
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+
+
+def form_of(
+    project: Project,
+    query: Query,
+    frame: DataFrame,
+    *,
+    salt: str,
+    streams: Mapping[str, DataFrame],
+    called: Mapping[str, str] = NO_NAMES,
+) -> QueryForm:
+    """The form of `query`, whose streaming result is `frame`.
+
+    salt: what its secrets are hashed with. streams: what the connectors gave for its sources. called: other names of
+    sources, for which the form is as if they had them.
+    """
+    # What a connector puts on a source is not the query's.
+    plan = with_source_leaves(frame, streams, source_of)
+    tree = plan_tree(frame.sparkSession, plan)
+    inputs = {key: renamed(each, called) if isinstance(each, str) else each for key, each in tree.inputs.items()}
+    tree = replace(tree, inputs=inputs)
+    code = _Code(project, plan, salt, tree)
+    static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
+    found, _ = normal(tree, complete=complete, python=code.named, static=static)
+    shape, rows = normal(tree, complete=complete, python=lambda *_: "python", static=static)
+    pieces = code.pieces(query)
+    return replace(
+        found,
+        python=code.found,
+        sources={
+            called.get(source.name, source.name): source_facts(project, source, code.kept)
+            for source in project.sources_of(query)
+        },
+        sink=sink_facts(project, query, code.kept),
+        mode=query.mode,
+        settings=read_settings(
+            frame.sparkSession, (*_SETTINGS, *([TIME_ZONE] if any(map(_has_time, _all(tree.root))) else []))
+        ),
+        declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
+        pieces=pieces,
+        shape=hashlib.sha256(repr((shape.operators, rows, sorted(shape.columns))).encode()).hexdigest()[:16],
+        spark=frame.sparkSession.version,
+        packages=code.packages(),
+        python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+    )
+
+
+class _Code:
+    """The Python functions of one plan: each is known by the digest of its meaning."""
+
+    def __init__(self, project: Project, plan: Any, salt: str, tree: PlanTree) -> None:
+        named = (node for node in _all(tree.root) if node.name == "NamedArgumentExpression")
+        self._keywords = {str(node.arguments["key"]) for node in named}
+        self.found: dict[str, Any] = {}
+        self._project = project
+        self._salt = salt
+        self._functions = functions(plan)
+
+    def named(self, identity: int, name: str) -> str:
+        """What stands for the function of an expression."""
+        known = self._functions.get(identity)
+        if known is None:
+            return f"python {name}"
+        eval_type = BY_SESSION.get(known.eval_type, known.eval_type)
+        return self.kept(known.function, f"{eval_type} {known.return_type}")
+
+    def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
+        """What stands for `function`, whose meaning is kept, with what the `files` hold that it opens."""
+        told = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
+        digest = hashlib.sha256(f"{told['digest']} {further}".encode()).hexdigest()[:12]
+        self.found[f"python {digest}"] = told
+        return f"python {digest}"
+
+    def pieces(self, query: Query) -> dict[str, str]:
+        """Digests of the code of the query, under no name, and of the views and tables that feed it."""
+        upstream = self._project.upstream(query.transform)
+        things = {thing.name: thing for thing in upstream if hasattr(thing, "transform")}
+        return {name: self._piece(thing) for name, thing in {"": query, **things}.items()}
+
+    def _piece(self, thing: Any) -> str:
+        transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
+        if isinstance(transform, PythonTransform):
+            told = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
+            return str(told["digest"])[:16]
+        bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
+        return hashlib.sha256(bare.encode()).hexdigest()[:16]
+
+    def packages(self) -> dict[str, str]:
+        """The versions of the installed packages that the functions use."""
+        tops = {name.partition(".")[0] for told in self.found.values() for name in libraries(told)}
+        tops -= {*sys.stdlib_module_names, "pyspark", "headrace"}
+        names = {name for top in tops for name in _distributions().get(top, ())}
+        return {name: version(name) for name in sorted(names)}
+
+    def _owned(self, module: ModuleType) -> bool:
+        """Whether the code of a module is followed: that of the project, and of helpers that nobody installed."""
+        return module in self._project.modules or _is_followed(getattr(module, "__file__", None), module.__name__)
+
+
+@cache
+def _is_followed(file: str | None, name: str) -> bool:
+    if not file or name.partition(".")[0] in ("headrace", "pyspark", "py4j"):
+        return False
+    path = Path(file).resolve()
+    if {"site-packages", "dist-packages"} & {*path.parts}:
+        return False
+    return not any(path.is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
+
+
+_distributions = cache(packages_distributions)
+
+
+class _Inputs:
+    """What stands for the bounded inputs of one plan."""
+
+    def __init__(self, project: Project, query: Query, code: _Code, spark: SparkSession) -> None:
+        self._project = project
+        self._spark = spark
+        self._code = code
+        self._tables = [thing for thing in project.upstream(query.transform) if isinstance(thing, Table)]
+
+    def text(self, static: StaticInput) -> str:
+        """A bounded input by what it holds."""
+        if static.rows is not None:
+            return f"table of {static.rows}"
+        if static.kind == "rdd":
+            functions = [
+                self._code.kept(table.transform.function)
+                for table in self._tables
+                if isinstance(table.transform, PythonTransform)
+            ]
+            named = (pattern for path in static.paths for pattern in path.split(","))
+            paths = [path for pattern in named for path in glob.glob(_local(pattern))]
+            holding = f" holding {digest_of(paths)}" if paths else ""
+            return f"table of an RDD {', '.join(map(self._within, static.paths))}{holding} by {', '.join(functions)}"
+        if not static.paths:
+            if not static.source:
+                return f"table {static.kind}"
+            plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
+            told = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
+            return f"table {static.kind} given [{told}] by {self._code.kept(data_source(self._spark, static.source))}"
+        for table in self._tables:
+            version_of = re.compile(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$")
+            if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
+                return f"refreshed table {table.name} made by {self._definition(table)}"
+        options = ", ".join(f"{key}={value}" for key, value in sorted(static.options.items()))
+        return (
+            f"table of {static.kind} {', '.join(map(self._within, static.paths))} "
+            f"[{options}] holding {digest_of(map(_local, static.paths))}"
+        )
+
+    def _definition(self, table: Table) -> str:
+        """What computes a table at each refresh; its rows are no part of what a query means."""
+        beside = [each.transform for each in self._project.upstream(table.transform) if hasattr(each, "transform")]
+        told = []
+        for transform in (table.transform, *beside):
+            if isinstance(transform, PythonTransform):
+                told.append(self._code.kept(transform.function, files=False))
+            else:
+                parsed = parsed_text(self._spark, transform.sql)
+                told.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
+        return ", ".join(told)
+
+    def _within(self, path: str) -> str:
+        return within(self._project, _local(path))
+
+
+def _local(path: str) -> str:
+    return re.sub(r"^file:/+", "/", path)
+
+
+def read_settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
+    """What settings of a session are, those too that were not set; without those that this Spark does not know."""
+    from pyspark.errors import PySparkException
+
+    settings = {}
+    for name in names:
+        # Asked with a default, Spark says nothing of a setting that was not set.
+        with suppress(PySparkException):
+            settings[name] = str(spark.conf.get(name))
+    return settings
+
+
+def _has_time(node: Node) -> bool:
+    """Whether the session's time zone may decide what an expression gives, or how a source reads a column."""
+    return node.arguments.get("dataType") in _TIMES or (
+        node.name not in ("Cast", "AttributeReference", "Literal") and node.arguments.get("timeZoneId") is not None
+    )
+
+
+def _all(value: Any) -> Iterator[Node]:
+    """Every node of a plan, and of the expressions in it."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _all(each)
+    elif isinstance(value, Node):
+        yield value
+        for each in (*value.children, *value.arguments.values()):
+            yield from _all(each)

@@ -1,0 +1,146 @@
+"""A plan kept in a file: what was found when it was made, and whether it still holds when it is applied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where
+from headrace.model import Project
+from headrace.planner.verdict import Judgement
+from headrace.storage import json_record
+from headrace.storage.durable import replace_file
+
+FORMAT = 1
+_MAKE = "headrace plan --out FILE"
+# What is compared of each query, in the order in which it is named; and what it means where it differs.
+_COMPARED = {
+    "checkpoint": "it has started from scratch",
+    "ran": "another form of it has run",
+    "written": "it is written otherwise",
+    "verdict": "it is judged otherwise",
+    "differences": "what differs from what ran is not the same",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedPlan:
+    """What a plan found.
+
+    file: where it is kept. project, application: whose plan it is, by name and by the id in the project's storage.
+    made: when, in ISO 8601, UTC. queries: what is known of each, by its name, as `Judgement.as_dict` gives it.
+    """
+
+    file: str
+    project: str
+    application: str
+    made: str
+    queries: Mapping[str, Mapping[str, Any]]
+
+    def accepting(self, project: Project) -> Project:
+        """`project`, in which the queries that the plan found to go forward may do so."""
+        forward = {name for name, found in self.queries.items() if found["verdict"] == "forward"}
+        return replace(
+            project,
+            queries={
+                name: replace(query, on_change="forward") if name in forward else query
+                for name, query in project.queries.items()
+            },
+        )
+
+    def require_project(self, project: Project, application: str) -> None:
+        """Raise HeadraceError unless the plan was made of this project, and of its queries."""
+        if self.application != application:
+            raise HeadraceError(
+                _refused(
+                    self.file,
+                    f"the plan was made for the project '{self.project}' with another storage directory, and not for "
+                    f"'{project.name}' as it is here: apply it where it was made",
+                )
+            )
+        if gone := [name for name in self.queries if name not in project.queries]:
+            what = f"the plan does not hold any more: query '{gone[0]}' is no longer declared"
+            raise HeadraceError(_refused(self.file, what))
+
+    def require(self, now: Sequence[Judgement]) -> None:
+        """Raise CheckpointError if what the plan found is not what is found now; later batches change nothing."""
+        if changed := tuple(self._changed(now)):
+            raise CheckpointError(changed)
+
+    def _changed(self, now: Sequence[Judgement]) -> Iterator[Finding]:
+        for judgement in now:
+            saved, found = self.queries[judgement.query], judgement.as_dict()
+            other = next(
+                (key for key in _COMPARED if _without_place(saved.get(key)) != _without_place(found[key])), None
+            )
+            if other is not None:
+                yield _refused(
+                    self.file,
+                    f"the plan does not hold any more: since it was made at {self.made}, query '{judgement.query}' has "
+                    f"changed: {_COMPARED[other]}",
+                )
+
+
+def _refused(file: str, what: str) -> Finding:
+    return Finding(code="HR660", where=Where(file=file), what=what, fix="make it again here, and read it: " + _MAKE)
+
+
+def _without_place(told: Any) -> Any:
+    """What is told of a query, less the lines of the code that it stands in."""
+    if isinstance(told, (list, tuple)):
+        return [{key: value for key, value in each.items() if key != "where"} for each in told]
+    return told
+
+
+def save(file: Path, project: Project, application: str, judgements: Sequence[Judgement]) -> None:
+    """Keep the judgements in a file; raises HeadraceError where it cannot be written."""
+    told = {
+        "format": FORMAT,
+        "project": project.name,
+        "application": application,
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "queries": {judgement.query: judgement.as_dict() for judgement in judgements},
+    }
+    try:
+        replace_file(file, json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+    except OSError as error:
+        raise HeadraceError(
+            code="HR663",
+            where=Where(file=str(file)),
+            what=f"the plan cannot be written there: {error.strerror or error}",
+            fix="name a file in a directory that is there and that you may write into",
+        ) from error
+
+
+def read(file: Path) -> SavedPlan:
+    """The plan that `save` wrote; raises HeadraceError for anything else."""
+    damaged = json_record.Damaged(
+        file=file,
+        code="HR660",
+        what="this is no plan that can be applied",
+        fix=f"make one: {_MAKE}",
+        error=HeadraceError,
+    )
+    found = json_record.read(file, lambda told: _made(file, told), damaged)
+    if found is None:
+        raise damaged("No such file or directory")
+    return found
+
+
+def _made(file: Path, told: Any) -> SavedPlan:
+    if told["format"] > FORMAT:
+        raise ValueError(f"its format is {told['format']}, and this version of Headrace knows {FORMAT}")
+    queries = {str(name): dict(found) for name, found in told["queries"].items()}
+    if not all(isinstance(found.get("verdict"), str) for found in queries.values()):
+        raise ValueError("a query in it has no verdict")
+    return SavedPlan(
+        file=str(file),
+        project=str(told["project"]),
+        application=str(told["application"]),
+        made=str(told["made"]),
+        queries=queries,
+    )

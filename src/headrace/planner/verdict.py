@@ -1,0 +1,241 @@
+"""What is to run, judged against what ran: the verdict, and the findings by which a start is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.checkpoint.logs import Part
+from headrace.checks.user_functions import asked_by, is_users
+from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
+from headrace.model import Project, PythonTransform, Query
+from headrace.planner.code.meaning import name_of, not_comparable
+from headrace.planner.comparison import compare
+from headrace.planner.difference import Kind, PlanDifference, located, worst
+from headrace.queries.blame import anew, reset_command
+from headrace.queries.form import FORMAT, QueryForm
+from headrace.queries.layout import newest_layout
+from headrace.queries.manifest import QueryRevision, changed_line, forms
+
+SHOWN = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement(PlainData):
+    """How a query that is to run stands to what ran.
+
+    from_batch: the first batch that would be made by the query as it is now. differences: all that has changed.
+    notes: what could not be compared. checkpoint: the id of the query's checkpoint. ran, written: digests of the form
+    that ran last and of the one that is to run. All three are empty where there is none.
+    """
+
+    query: str
+    verdict: Kind
+    from_batch: int
+    differences: tuple[PlanDifference, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    checkpoint: str = ""
+    ran: str = ""
+    written: str = ""
+
+
+def judged(
+    project: Project,
+    query: Query,
+    known: Sequence[QueryRevision],
+    now: QueryRevision,
+    *,
+    begun: bool,
+    checkpoint: Path | None = None,
+    versions: Path | None = None,
+) -> Judgement:
+    """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
+
+    begun: whether a batch was committed. checkpoint: its directory, which tells of options that had no effect.
+    versions: where the code that ran was noted.
+    """
+    if not known or not begun:
+        return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
+    before = known[-1]
+    assert now.form is not None, "what is to run has a form"
+    try:
+        was, is_ = QueryForm.of(before.form or {}), QueryForm.of(now.form)
+        if unreadable := is_.unreadable or was.unreadable:
+            return _by_fingerprint(query, before, now, unreadable)
+        found = [each for each in compare(was, is_) if not _has_no_effect(project, each, checkpoint)]
+        if was.declared and was.declared == is_.declared and _takes_values(project, query):
+            found = list(map(_as_taken_again, found))
+        differences = located(project, query, was, is_, found)
+        if versions is not None and any(not each.about for each in differences):
+            differences = tuple(_with_code(differences, changed_line(project, query, versions)))
+    except (TypeError, KeyError, ValueError) as error:
+        return Judgement(
+            query=query.name, verdict="forbidden", from_batch=now.from_batch, notes=(_unreadable(query, before, error),)
+        )
+    return Judgement(
+        query=query.name,
+        verdict=worst(differences),
+        from_batch=now.from_batch,
+        differences=differences,
+        notes=(*_older(query, before, was, now), *_not_compared(query, was, is_)),
+    )
+
+
+def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Path | None) -> bool:
+    """Whether an option of a source that differs left all that was read as it is, and does so now."""
+    kind, _, rest = difference.about.partition(" ")
+    name, _, option = rest.partition(" ")
+    if checkpoint is None or kind != "source" or not option or name not in project.sources:
+        return False
+    connector, log = project.sources[name].connector, checkpoint / Part.SOURCES / name
+    return all(connector.has_no_effect(option, value, log) for value in (difference.before, difference.now))
+
+
+def _takes_values(project: Project, query: Query) -> bool:
+    """Whether the Python code of a query calls a clock or chance, which may put a value into its plan."""
+    upstream = (getattr(thing, "transform", None) for thing in project.upstream(query.transform))
+    functions = (each.function for each in (query.transform, *upstream) if isinstance(each, PythonTransform))
+    return any(asked_by(function, is_users) for function in functions)
+
+
+# A text or a number, also one with its type, as the normal form writes values.
+_VALUE = re.compile(r"'[^']*'|(?<![\w.])-?\d[\d.]*(?![\w.])")
+
+
+def _as_taken_again(difference: PlanDifference) -> PlanDifference:
+    """The difference, `safe` if it is one of values alone: unchanged code has taken them again at this start."""
+    same = _VALUE.sub("?", difference.before) == _VALUE.sub("?", difference.now)
+    if difference.about or difference.functions or difference.verdict == "forbidden" or not same:
+        return difference
+    why = "the code is the same, and takes this value from a clock or by chance each time the query starts"
+    return replace(difference, verdict="safe", why=why)
+
+
+def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
+    """Why the query must not start over its checkpoint, each with its fix; nothing if it may."""
+    yield from (note for note in judgement.notes if note.severity == "error")
+    past = f"batches up to {judgement.from_batch - 1} of query '{query.name}' were made by another form of it"
+    if judgement.verdict in ("same", "safe") or (judgement.verdict == "forward" and query.on_change == "forward"):
+        return
+    # What follows from a lighter difference does not matter while a graver one is there.
+    for difference in (each for each in judgement.differences if each.verdict == judgement.verdict):
+        code, fix = _WAYS_OUT[difference.verdict]
+        yield Finding(
+            code=code,
+            what=f"{past}: {difference.described(SHOWN)}; {difference.why}",
+            fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
+            where=difference.where if difference.where != NOWHERE else query.where,
+        )
+
+
+def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
+    """What is said of a query that starts although something has changed."""
+    yield from (note for note in judgement.notes if note.severity != "error")
+    for difference in judgement.differences:
+        if difference.verdict in ("safe", "forward"):
+            yield Finding(
+                code="HR538",
+                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: "
+                f"{difference.described(SHOWN)}; {difference.why}",
+                where=difference.where if difference.where != NOWHERE else query.where,
+            )
+
+
+_WAYS_OUT = {
+    "forward": (
+        "HR537",
+        "accept it for the rows from now on: headrace run {query} --accept-forward, or `on_change: forward` at the "
+        "query; else undo the change, or {anew}",
+    ),
+    "rebuild": ("HR535", "undo the change, or {anew}"),
+    "forbidden": ("HR536", "undo the change, or {anew}"),
+}
+
+
+def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> Iterator[PlanDifference]:
+    """The differences, the first that stands in the code with the lines that differ."""
+    for difference in differences:
+        yield difference if difference.about else replace(difference, code=code)
+        code = code if difference.about else ("", "")
+
+
+def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
+    told = before.form or {}
+    what = f"what query '{query.name}' was cannot be compared with what it is: {error}"
+    fix = f"restore the query's manifest from a backup, or {anew(query)}"
+    if isinstance(told.get("format"), int) and told["format"] > FORMAT:
+        what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
+        fix = f"run it with Headrace {before.headrace}"
+    return Finding(code="HR539", what=what, fix=fix, where=query.where)
+
+
+def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
+    """The Python functions that look as they did, and of which a part cannot be looked at."""
+    for key, told in is_.python.items():
+        if key in was.python and (why := not_comparable(told)):
+            yield Finding(
+                code="HR664",
+                what=f"whether {name_of(told)} of query '{query.name}' does what it did cannot be determined: "
+                f"{'; '.join(why)}",
+                fix="let it read constants, arguments and environment variables by names that stand in the code; "
+                f"`headrace verify {query.name}` shows whether the result is that of the code as it is now",
+                where=query.where,
+            )
+
+
+def _older(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
+    """That the code of the Python functions cannot be compared this once; it is kept in today's form from now on."""
+    if was.format < FORMAT and was.python:
+        yield Finding(
+            code="HR664",
+            what=f"the Python functions of query '{query.name}' up to batch {now.from_batch - 1} were recorded by "
+            f"Headrace {before.headrace} in an older form: whether their code was changed was not compared this once",
+            fix=f"nothing, if it was not; {_tells(query)}",
+            where=query.where,
+        )
+
+
+def _tells(query: Query) -> str:
+    return f"`headrace verify {query.name}` shows whether the result is that of the query as it is now"
+
+
+def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
+    """A query whose plan could not be read, and why: only digests of the plan and of the columns are known."""
+    finding = Finding(
+        code="HR545",
+        what=f"query '{query.name}' is not what it was up to batch {now.from_batch - 1}: the result may mix "
+        f"meanings; how it has changed is not known, since its plan could not be read ({why})",
+        fix=f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
+        where=query.where,
+    )
+    notes = () if before.fingerprint == now.fingerprint else (finding,)
+    return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
+
+
+def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding]:
+    """The finding for a query without a checkpoint whose rows one of another name has written; nothing otherwise.
+
+    Begun anew, it would write all of them once more, into the same place.
+    """
+    home = project.storage / "queries"
+    for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
+        if former in project.queries:
+            continue
+        layout = newest_layout(project.storage, former)
+        try:
+            known = forms(layout.manifest)
+            ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
+        except (CheckpointError, TypeError, KeyError, ValueError):
+            continue  # It is not declared, so nothing is told of what it has left.
+        if "place" in ran.sink and ran.sink == form.sink:
+            same = "means the same" if ran.digest == form.digest else "writes to the same place"
+            yield Finding(
+                code="HR547",
+                what=f"query '{query.name}' has never run, and looks like '{former}' renamed, which is no longer "
+                f"declared and {same}: it would read its sources from the beginning and write its rows once more",
+                fix=f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
+                f"the rows of '{former}' are gone, remove {layout.home.parent}",
+                where=query.where,
+            )

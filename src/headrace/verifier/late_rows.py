@@ -1,0 +1,298 @@
+"""The rows that a query dropped as late: listed, written out, or brought back into the result.
+
+A row is late for a group of event times when the watermark has passed the group's end. Watermarks never go back, so
+every later row of that group is late too, and Spark has let its state go: the query writes no row of it any more. So
+rows can be brought back into one aggregation by windows or by the event time itself. Sessions grow together, groups of
+a second operator may still be open, and a deduplication or a join has no groups: there rows are not brought back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.build.plan_builder import registered_tables
+from headrace.build.project_session import borrowed
+from headrace.contract import Correction, Snapshot, path_options
+from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
+from headrace.model import Project, Query
+from headrace.queries.application import sink_context
+from headrace.queries.blame import commanded
+from headrace.queries.late_rows import LATE_NAMES, late_file
+from headrace.queries.layout import QueryLayout, layout_of
+from headrace.run.query_run import Reached
+from headrace.run.sink_work import require_stopped
+from headrace.run.state_store import session_settings
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import WHOLE_JSON_UTC
+from headrace.storage.durable import replacing
+from headrace.storage.private import writing_to
+from headrace.verifier.answer import BatchAnswer, answer, prefix_of
+from headrace.verifier.batch_ranges import version_ranges
+from headrace.verifier.comparison import compare, corrections, schema_differences
+from headrace.verifier.late_and_open import LATE_METRIC, LateInput, counts, listed
+from headrace.verifier.proof import blockers, committed_batch, reads_much, uncommitted
+from headrace.verifier.verdict import Lateness, Replayed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def late(
+    project: Project,
+    query: str,
+    *,
+    since: int = 0,
+    limit: int = 20,
+    to: str | os.PathLike[str] | None = None,
+    replay: bool = False,
+    spark: SparkSession | None = None,
+) -> Lateness:
+    """The rows that `query` dropped as late in the committed batches from `since` on, with the first `limit` of them.
+
+    `to`: a directory into which they are written, once each, as their sources gave them. `replay`: all that were not
+    brought back yet are brought back into the result, for which the query must not be running. Without both nothing is
+    written, and the query may be running. Raises CheckpointError or SourceError when the prefix can no longer be read,
+    and CheckFailed or SinkError when rows cannot be brought back or written.
+    """
+    declared = project.query(query)
+    with commanded(declared):
+        layout = layout_of(project, declared)
+        committed = committed_batch(layout)
+        unreadable = tuple(blockers(project, declared, layout))
+        if not unreadable and committed is None:
+            unreadable = (uncommitted(declared),)
+        if unreadable or committed is None or since > committed:
+            return Lateness(query=query, batch=committed, since=since, findings=unreadable)
+        directory = None if to is None else late_directory(project, declared, to)
+        with (
+            borrowed(project, spark, much=reads_much(project, [query])) as spark,
+            applied(spark, session_settings(project, spark)),
+            registered_tables(project, declared, spark),
+        ):
+            done = apply_late_rows(project, declared, layout, spark) if replay else None
+            prefix = prefix_of(project, declared, layout, committed, since=since)
+            over = version_ranges(project, declared, layout, committed, spark, since=since)
+            asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
+            replayed, unknown = _replayed(project, declared, layout)
+            files = () if directory is None else tuple(late_files(asked.late, directory, query, layout.generation))
+            return Lateness(
+                query=query,
+                batch=committed,
+                since=since,
+                batches=tuple(each for dropped in asked.late for each in counts(dropped)),
+                rows=tuple(listed(asked.late, limit)),
+                replayed=replayed,
+                replay=done,
+                exported=files,
+                findings=(*_findings(declared, asked), *unknown),
+            )
+
+
+def _findings(query: Query, asked: BatchAnswer) -> Iterator[Finding]:
+    for finding in asked.incomplete:
+        yield finding.weighed("error")
+    if not asked.incomplete and not asked.late:
+        why = "no state of it is bounded by a watermark" if asked.operators else "it keeps no state"
+        if asked.operators and query.mode == "complete":
+            why = "complete mode keeps every group"
+        what = f"query '{query.name}' can drop no row as late: {why}"
+        yield Finding(code="HR690", what=what, where=query.where)
+
+
+def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
+    """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
+    run = sink_context(project, query, layout)
+    try:
+        return None if query.sink.corrections is None else query.sink.corrections.last(run), ()
+    except HeadraceError as error:
+        return None, tuple(finding.weighed("warning") for finding in error.findings)
+
+
+def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
+    """The directory that rows of `query` may be written to; made if it is not there.
+
+    Raises CheckFailed where a source of the query would take them for new rows, PlatformError if it cannot be made.
+    """
+    found = Path(to).resolve()
+    for source in project.sources_of(query):
+        if any(found.is_relative_to(place) for place in _places(source.connector)):
+            raise CheckFailed(
+                code="HR663",
+                what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
+                "rows again",
+                fix="name another directory",
+                where=source.where,
+            )
+    try:
+        found.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(found, error) from error
+    return found
+
+
+def late_files(late: Iterable[LateInput], home: Path, query: str, generation: int) -> Iterator[Path]:
+    """Write each late row once, however many operators dropped it; yields every file that holds rows of them.
+
+    What a committed batch dropped never changes, so a file that is there already is whole and stays. Others appear
+    under their names only when they are whole.
+    """
+    rows = _once_each(late)
+    ordered = [] if rows is None else rows.orderBy("source", "batch", "number").toLocalIterator(prefetchPartitions=True)
+    try:
+        for (source, batch), lines in groupby(ordered, key=lambda row: (row["source"], row["batch"])):
+            file = home / source / f"{query}-g{generation}-{batch:06d}.json"
+            _write_once(file, (row["line"] for row in lines))
+            yield file
+    except OSError as error:
+        raise _unwritable(home, error) from error
+
+
+def _once_each(late: Iterable[LateInput]) -> DataFrame | None:
+    """Each late row once, however many operators dropped it, as its source gave it; None where none can be dropped."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    told = ("batch", "watermark", "time", "origin.source", "origin.number", "origin.line")
+    frames = [dropped.rows.select(F.lit(dropped.operator).alias("operator"), *told) for dropped in late]
+    firsts = [F.min(name).alias(name) for name in ("line", "watermark", "time", "operator")]
+    return reduce(DataFrame.union, frames).groupBy("source", "batch", "number").agg(*firsts) if frames else None
+
+
+def _write_once(file: Path, lines: Iterable[str]) -> None:
+    """Let a file hold `lines`, unless it is there already. Raises OSError."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as out:
+            out.writelines(f"{line}\n" for line in lines)
+
+
+def write_late_rows(project: Project, query: Query, layout: QueryLayout, spark: SparkSession, batches: range) -> None:
+    """Let the late rows of `batches`, which are committed, be in their files, for the query that takes them.
+
+    Raises CheckFailed where it is not known which were late, CheckpointError or SourceError where the rows can no
+    longer be read, and PlatformError where the files cannot be written.
+    """
+    from pyspark.sql import functions as F
+
+    with (
+        borrowed(project, spark) as spark,
+        applied(spark, session_settings(project, spark)),
+        registered_tables(project, query, spark),
+    ):
+        prefix = prefix_of(project, query, layout, batches[-1], since=batches[0])
+        over = version_ranges(project, query, layout, batches[-1], spark, since=batches[0])
+        asked = answer(project, query, replace(prefix, named=True), spark, over)
+        if asked.incomplete:
+            raise CheckFailed(asked.incomplete)
+        rows = _once_each(asked.late)
+        if rows is None:
+            return
+        told = F.to_json(F.struct(*[F.col(name[5:]).alias(name) for name in LATE_NAMES]), WHOLE_JSON_UTC)
+        # The two objects as one.
+        line = F.concat(F.rtrim(told, F.lit("}")), F.lit(","), F.substr("line", F.lit(2)))
+        ordered = rows.orderBy("batch", "source", "number").select("batch", line.alias("line"))
+        with writing_to(layout.late):
+            for batch, lines in groupby(ordered.toLocalIterator(prefetchPartitions=True), key=lambda row: row["batch"]):
+                _write_once(late_file(layout, batch), (row["line"] for row in lines))
+
+
+def _places(connector: object) -> Iterator[Path]:
+    """The directories that a connector names in its options."""
+    for option in path_options(connector):
+        value = getattr(connector, option)
+        if isinstance(value, str) and "://" not in value:
+            # Of a pattern, the part that every match begins with.
+            parts = Path(value).parts
+            plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[{")), len(parts))
+            yield Path(*parts[:plain]).resolve()
+
+
+def _unwritable(home: Path, error: OSError) -> PlatformError:
+    what = f"late rows cannot be written to '{home}': {error.strerror or error}"
+    return PlatformError(code="HR663", what=what, fix="name a directory that can be written")
+
+
+def apply_late_rows(
+    project: Project, query: Query, layout: QueryLayout, spark: SparkSession, *, reached: Reached | None = None
+) -> Replayed:
+    """Bring every late row of the batches in the sink back into its result, in one transaction of the sink.
+
+    Only a result that is proved right is changed. Called again, or after a crash, it brings back what is still missing.
+    Raises CheckFailed or SinkError; then nothing was changed.
+    """
+    fix = "stop it first, bring late rows back, and start it again; nothing is lost"
+    require_stopped(project, query, fix=fix)
+    sink = query.sink
+    if sink.corrections is None:
+        raise _irreplayable(query, f"the sink '{query.sink_kind}' cannot replace single rows")
+    run = sink_context(project, query, layout)
+    if reached is not None:
+        run = replace(run, on_boundary=reached)
+    # Before the snapshot: the sink is never behind what was committed earlier.
+    committed = committed_batch(layout)
+    held = sink.read_back(spark, run)
+    if not held.key:
+        raise _irreplayable(query, "its sink has no key by which a row could be replaced")
+    if held.batch is None or (committed is not None and held.batch < committed):
+        raise _unproved(query)
+    prefix = prefix_of(project, query, layout, held.batch)
+    over = version_ranges(project, query, layout, held.batch, spark)
+    before = answer(project, query, prefix, spark, over, held.key, replayed=held.replayed)
+    for reason in _obstacles(query, before, held.key):
+        raise _irreplayable(query, reason)
+    late = _require_proved(query, before, held)
+    if not late:
+        return Replayed(late=0, written=0, deleted=0)
+    after = answer(project, query, prefix, spark, over, held.key, replayed=held.batch).frame
+    with corrections(after, held) as (changed, gone):
+        sink.corrections.apply(Correction(snapshot=held, rows=changed, deletes=gone, late=late), run)
+        return Replayed(late=late, written=changed.count(), deleted=gone.count())
+
+
+def _obstacles(query: Query, asked: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
+    """Why late rows cannot be brought back for certain."""
+    if not asked.operators:
+        return
+    if len(asked.operators) > 1:
+        yield "it has more than one operator with state, and the groups of the next one may still be open"
+    (operator, *_) = asked.operators
+    if operator.kind != "Aggregate":
+        yield f"{operator.kind} is no aggregation, so there is no group that the watermark has closed for good"
+    if operator.session:
+        yield "a late row can make one session of two, and the sink holds both"
+    if asked.late and not set(asked.by_time) & set(key):
+        yield f"the sink's key ({', '.join(key)}) holds no window or event time, so later rows may replace one another"
+    yield from (caveat.what for caveat in asked.caveats)
+
+
+def _require_proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
+    """How many late rows the sink lacks; raises CheckFailed if it does not hold everything else."""
+    differing = schema_differences(before.frame.schema, held.rows.schema)
+    found = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
+    if found is None or not found.equal:
+        raise _unproved(query)
+    return found.observed(LATE_METRIC)
+
+
+def _unproved(query: Query) -> CheckFailed:
+    return CheckFailed(
+        code="HR692",
+        what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",
+        fix=f"see what differs, and fix it first: headrace verify {query.name}",
+        where=query.where,
+    )
+
+
+def _irreplayable(query: Query, why: str) -> CheckFailed:
+    return CheckFailed(
+        code="HR691",
+        what=f"late rows of query '{query.name}' cannot be brought back into its result: {why}",
+        fix=f"export them and add them where the result is used: headrace late {query.name} --export DIRECTORY",
+        where=query.where,
+    )

@@ -1,0 +1,228 @@
+"""A query run once more as a stream, over the very batches that it has committed, into a directory that is thrown away.
+
+State functions have no batch form, and what an outer join or a session gives out depends on when the watermark moved. A
+second run under the same batches and the same watermarks shows what the sink must hold: each batch's rows are let into
+the directory that the stream reads only while the batch before is written, so that Spark makes the batches that the
+checkpoint tells of, those without data among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.build.plan_builder import build
+from headrace.checkpoint import Archive, Checkpoint, watermarks
+from headrace.checkpoint.sources import source_of
+from headrace.errors import CheckFailed, Finding
+from headrace.model import Project, Query
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
+from headrace.spark.plans.plan_rewrite import BATCH
+from headrace.storage.private import scratch
+from headrace.verifier.answer import Prefix, is_untimed
+from headrace.verifier.batch_ranges import VersionRanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# More take too long: Spark needs a few tenths of a second for each, whatever it holds.
+MOST_BATCHES = 1_000
+_ORDER = "__headrace_order"
+_UNNAMED = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    CHECKPOINT_FORMAT: "1",
+    "spark.sql.streaming.fileSource.cleaner.numThreads": "0",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun:
+    """What is run again.
+
+    left_out: batches in which Spark only moved state.
+    conf: the settings that the checkpoint keeps.
+    """
+
+    project: Project
+    query: Query
+    prefix: Prefix
+    over: VersionRanges
+    left_out: frozenset[int]
+    conf: Mapping[str, str]
+
+    def obstacle(self, *, replayed: int | None = None) -> Finding | None:
+        """Why it cannot be run again; `replayed`: the last batch whose late rows were brought back into the result."""
+        if replayed is not None:
+            return self._impossible("late rows were brought back into its result")
+        for use, prefix in self.prefix.sources.items():
+            first = self.prefix.sources[source_of(use)]
+            if prefix.batches != first.batches or {*prefix.log} != {*first.log}:
+                return self._impossible(f"the uses of source '{source_of(use)}' got its rows in different batches")
+        if len(self.over.all) > 1:
+            return self._impossible("its refreshed tables changed between its batches")
+        if len(self.prefix.watermarks) > MOST_BATCHES:
+            many = len(self.prefix.watermarks)
+            return self._impossible(f"{many:,} batches would take too long (at most {MOST_BATCHES:,})")
+        return None
+
+    @contextmanager
+    def rows(self, spark: SparkSession, key: tuple[str, ...], *, reordered: bool = False) -> Iterator[DataFrame]:
+        """What the sink must hold after the last batch; to be read inside.
+
+        reordered: the rows of each batch come in another order. Raises CheckFailed when Spark made other batches or had
+        other watermarks than the checkpoint tells of.
+        """
+        kept = {"spark.sql.streaming.minBatchesToRetain": str(len(self.prefix.watermarks) + 10)}
+        # Executors elsewhere see the project's storage, and not this machine's own directories.
+        local = is_local(spark.sparkContext.master or "")
+        if not local:
+            self.project.storage.mkdir(parents=True, exist_ok=True)
+        parent = None if local else self.project.storage
+        with applied(spark, {**self.conf, **_UNNAMED, **kept}), scratch(parent) as home:
+            yield self._run(spark, home, key, reordered=reordered)
+
+    def _run(self, spark: SparkSession, home: Path, key: tuple[str, ...], *, reordered: bool) -> DataFrame:
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        steps = [batch for batch in sorted(self.prefix.watermarks) if batch not in self.left_out]
+        sources = {name: source for name, source in self.prefix.sources.items() if source_of(name) == name}
+        gates = [_Gate(home / "staged" / name, home / "landing" / name) for name in sources]
+        new = [
+            {each.batch for each in source.batches if each.end is not None and each.end != each.start}
+            for source in sources.values()
+        ]
+        schemas = {
+            name: gate.fill(spark, self._batches(spark, name), batches, reordered=reordered)
+            for name, gate, batches in zip(sources, gates, new, strict=True)
+        }
+
+        def release(number: int) -> None:
+            if number < len(steps):
+                for gate, batches in zip(gates, new, strict=True):
+                    if steps[number] in batches:
+                        gate.open(steps[number])
+
+        def taken(rows: DataFrame, number: int) -> None:
+            if number < len(steps):
+                rows.write.mode("overwrite").parquet(str(home / "result" / f"{BATCH}={number}"))
+            else:  # Of a batch beyond them nothing is kept; without being computed it commits no state, and fails.
+                rows.write.format("noop").mode("overwrite").save()
+            release(number + 1)
+
+        frame = build(
+            self.project,
+            self.query.transform,
+            spark,
+            lambda source: spark.readStream.schema(schemas[source.name]).parquet(str(home / "landing" / source.name)),
+            self.over.last.tables,
+        )
+        release(0)
+        writer = frame.writeStream.outputMode(self.query.mode).option("checkpointLocation", str(home / "checkpoint"))
+        running = writer.foreachBatch(taken).start()
+        try:
+            running.processAllAvailable()
+        finally:
+            running.stop()
+        self._require_same(home / "checkpoint", steps)
+        shape = StructType([*frame.schema, StructField(BATCH, LongType())])
+        rows = spark.createDataFrame([], shape)
+        if (home / "result").exists():
+            rows = spark.read.schema(shape).parquet(str(home / "result"))
+        return _held(rows, frame.columns, self.query, key, len(steps) - 1)
+
+    def rows_read(self, spark: SparkSession) -> tuple[int, int]:
+        """How many rows the sources gave in all batches, and how many of them have no event time."""
+        from pyspark.sql import functions as F
+
+        counts = []
+        for name in self.prefix.sources:
+            untimed = F.count_if(is_untimed(self.project.sources[source_of(name)]))
+            counts += self._batches(spark, name).agg(F.count("*"), untimed).collect()
+        return sum(each[0] for each in counts), sum(each[1] for each in counts)
+
+    def _batches(self, spark: SparkSession, name: str) -> DataFrame:
+        source = self.project.sources[source_of(name)]
+        return source.connector.read(spark, self.prefix.sources[name], batch_column=BATCH)
+
+    def _require_same(self, checkpoint: Path, steps: Sequence[int]) -> None:
+        made = Checkpoint(checkpoint)
+        if (made.last_committed or 0) < len(steps) - 1:
+            raise CheckFailed(self._impossible("Spark makes other batches of its rows now"))
+        again = watermarks(made, Archive(checkpoint / "archive.jsonl"), len(steps) - 1)
+        for number, batch in enumerate(steps):
+            if again[number].evict_ms != self.prefix.watermarks[batch].evict_ms:
+                raise CheckFailed(self._impossible(f"its watermark in batch {batch} was another one than it is now"))
+
+    def _impossible(self, why: str) -> Finding:
+        return Finding(
+            code="HR715",
+            what=f"query '{self.query.name}' cannot be run again over its batches: {why}",
+            fix="compare the differing rows below by hand, or reset the query (headrace reset QUERY) and verify sooner",
+            where=self.query.where,
+        )
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """The batches of one source as files, and the directory that the stream reads."""
+
+    staged: Path
+    landing: Path
+
+    def fill(self, spark: SparkSession, rows: DataFrame, batches: set[int], *, reordered: bool) -> StructType:
+        """Write the rows of all `batches`; the schema of their rows."""
+        from pyspark.sql import functions as F
+
+        visible = rows.drop(BATCH)
+        if reordered:
+            # Backwards, so that of any two rows the other one comes first.
+            rows = rows.withColumn(_ORDER, F.monotonically_increasing_id()).repartition(1)
+            rows = rows.sortWithinPartitions(BATCH, F.desc(_ORDER)).drop(_ORDER)
+        self.landing.mkdir(parents=True)
+        rows.write.partitionBy(BATCH).parquet(str(self.staged / "batches"))
+        if not all(self._place(batch).is_dir() for batch in batches):
+            visible.limit(0).coalesce(1).write.parquet(str(self.staged / "empty"))
+        return visible.schema
+
+    def _place(self, batch: int) -> Path:
+        """Where the rows of a batch are, if it has any."""
+        return self.staged / "batches" / f"{BATCH}={batch}"
+
+    def open(self, batch: int) -> None:
+        """Let the rows of `batch` in; one file at least, for Spark counts a file without rows as new too."""
+        found = sorted(self._place(batch).glob("*.parquet"))
+        for index, file in enumerate(found):
+            file.rename(self.landing / f"{batch:09d}-{index:05d}.parquet")
+        if not found:
+            empty = next((self.staged / "empty").glob("*.parquet"))
+            hidden = self.landing / f".{batch:09d}"
+            hidden.write_bytes(empty.read_bytes())
+            hidden.rename(self.landing / f"{batch:09d}-empty.parquet")
+
+
+def _held(rows: DataFrame, columns: Sequence[str], query: Query, key: tuple[str, ...], last: int) -> DataFrame:
+    """Of the rows of all batches, those that a sink of this mode and key holds in the end."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if query.mode == "complete":
+        rows = rows.where(F.col(BATCH) == last)
+    elif query.mode == "update" and key:
+        newest = Window.partitionBy(*[F.col(f"`{name}`") for name in key]).orderBy(F.desc(BATCH))
+        rows = rows.withColumn(_ORDER, F.rank().over(newest)).where(F.col(_ORDER) == 1)
+    return rows.select(*[F.col(f"`{name}`") for name in columns])
+
+
+def settings_of(checkpoint: Checkpoint, through: int) -> Mapping[str, str]:
+    """The settings that the checkpoint keeps for its state."""
+    entry = checkpoint.offset(through)
+    return {} if entry is None else {key: value for key, value in entry.conf.items() if key.startswith("spark.sql.")}

@@ -1,0 +1,391 @@
+"""Other terminals reach a running application by a socket that only its user can open."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from headrace.api import load
+from headrace.cli import main
+from headrace.contract import Observer
+from headrace.contract.observer import QueryState
+from headrace.control.board import Board, Order, OrderAnswer, Orders
+from headrace.control.client import NotRunning, RunningApplications, applications, running
+from headrace.control.server import LONGEST_PATH, ControlServer, control_directory, sockets
+from headrace.errors import Finding
+from headrace.queries.processes import birth
+from headrace.run.stop import StopRequest
+from headrace.run.supervise import controlled
+
+pytestmark = pytest.mark.plain
+
+
+def write_project(root: Path) -> None:
+    (root / "headrace.yml").write_text(
+        "name: p\nsources: {events: {rate: {}}}\n"
+        "queries: {totals: {select: SELECT * FROM events, sink: console}, "
+        "other: {select: SELECT * FROM events, sink: console}}\n"
+    )
+
+
+@contextmanager
+def serving(
+    storage: Path, board: Board, orders: Orders, stop: Callable[[bool], None] = print, *, owns_process: bool = False
+) -> Iterator[ControlServer]:
+    storage.mkdir(parents=True, exist_ok=True)
+    server = ControlServer(storage, project="p", board=board, orders=orders, stop=stop, owns_process=owns_process)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def board() -> Board:
+    made = Board()
+    made.post(QueryState(query="totals", state="running"))
+    return made
+
+
+@pytest.mark.parametrize("temporary", ["t", "t" * LONGEST_PATH], ids=["", "path of temporary files too long as well"])
+@pytest.mark.parametrize("deep", ["s", "s" * LONGEST_PATH], ids=["short path", "path too long for a socket"])
+def test_the_socket_is_for_its_user_alone_and_goes_with_the_run(
+    tmp_path: Path, board: Board, deep: str, temporary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = tmp_path / deep
+    (tmp_path / temporary).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / temporary))
+    with serving(storage, board, Orders()):
+        ((pid, path),) = sockets(storage)
+        assert pid == os.getpid()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, control_directory(storage))} == {0o700}
+        ((found,), _) = applications(storage)
+        assert (found.pid, found.birth, list(found.queries)) == (os.getpid(), birth(os.getpid()), ["totals"])
+    assert list(sockets(storage)) == []
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("verb", ["stop", "pause", "resume", "restart"])
+def test_an_order_is_answered_by_who_carries_it_out(tmp_path: Path, board: Board, verb: str) -> None:
+    orders, taken = Orders(), []
+
+    def carry_out() -> None:
+        order = orders.take()
+        assert order is not None
+        taken.append(order)
+        order.done("it is done")
+
+    orders.on_order(carry_out)
+    there = RunningApplications(tmp_path)
+    methods: dict[str, Callable[[str], OrderAnswer]] = {
+        "stop": lambda query: there.stop(query)[0],
+        "pause": there.pause,
+        "resume": there.resume,
+        "restart": there.restart,
+    }
+    with serving(tmp_path, board, orders):
+        answer = methods[verb]("totals")
+    assert (answer.done, answer.said) == (True, "it is done")
+    assert [(order.verb, order.query) for order in taken] == [(verb, "totals")]
+    assert taken[0].by
+
+
+def test_what_is_ordered_too_late_is_answered_all_the_same() -> None:
+    orders = Orders()
+    early = orders.give(Order(verb="stop", query="totals"))
+    orders.close()
+    late = orders.give(Order(verb="pause", query="totals"))
+    assert [each.answer.result(0).finding.code for each in (early, late)] == ["HR851", "HR851"]  # type: ignore[union-attr]
+
+
+def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(tmp_path: Path, board: Board) -> None:
+    asked, heard, follows = [], [], threading.Event()
+
+    def follow() -> None:
+        for event in RunningApplications(tmp_path).follow():
+            heard.append(event["event"])
+            follows.set()
+
+    def stop(now: bool) -> None:
+        asked.append(now)
+        server.tell("ended", {"query": "totals"})
+        board.close()
+
+    follower = threading.Thread(target=follow)
+    with serving(tmp_path, board, Orders(), stop) as server:
+        follower.start()
+        assert follows.wait(10)
+        (answer,) = RunningApplications(tmp_path).stop(now=True)
+        assert answer.said == "the application has stopped"
+    follower.join(10)
+    assert (asked, heard) == ([True], ["following", "ended"])
+
+
+def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    request, board, told = StopRequest(), Board(), list[str]()
+    with controlled(load(tmp_path), board, Orders(), request, Observer(), owns_process=False):
+        (found,) = running(tmp_path / ".headrace")
+        asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
+        for each in asking:
+            each.start()
+        until = time.monotonic() + 20
+        while len(told) < len(asking) - 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert request
+        assert not request.now
+        board.close()
+        for each in asking:
+            each.join(20)
+    assert told == ["the application is already stopping"] * 7
+    assert request.asked == 1
+
+
+def drip(connection: socket.socket) -> None:
+    with suppress(OSError):
+        while connection.send(b" "):
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("silent", ["idle", "slow", "follows and reads nothing"])
+def test_connections_that_ask_nothing_keep_nobody_out(
+    tmp_path: Path, board: Board, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.control.server.REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("headrace.control.server.SEND_SECONDS", 0.5)
+    with serving(tmp_path, board, Orders()) as server, ExitStack() as opened:
+        ((_, path),) = sockets(tmp_path)
+        others = [opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(200)]
+        for at, each in enumerate(others):
+            while each.connect_ex(str(path)):
+                time.sleep(0.01)
+            if silent == "slow":
+                threading.Thread(target=drip, args=(each,), daemon=True).start()
+            elif silent != "idle" and at % 10 == 0:
+                each.sendall(b'{"do": "follow"}\n')
+        assert [found.pid for found in applications(tmp_path)[0]] == [os.getpid()]
+        while silent.startswith("follows") and not server.followed:
+            time.sleep(0.01)
+        until = time.monotonic() + 30
+        while server.followed or any(thread.name == "control of one" for thread in threading.enumerate()):
+            # More than the kernel holds for somebody who does not read.
+            server.tell("batch", {"text": "x" * 100_000})
+            assert time.monotonic() < until, "they are let go"
+            time.sleep(0.01)
+
+
+def test_the_socket_outlives_a_process_without_a_file_to_open(tmp_path: Path, board: Board) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serving(tmp_path, board, Orders()), ExitStack() as opened:
+        ((_, path),) = sockets(tmp_path)
+        first = opened.enter_context(socket.socket(socket.AF_UNIX))
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            first.connect(str(path))
+            time.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert len(applications(tmp_path)[0]) == 1
+
+
+STOPPED = """
+import sys, time
+from pathlib import Path
+from headrace.api import load
+from headrace.control.board import Board
+from headrace.control.board import Orders
+from headrace.run.supervise import controlled
+from headrace.contract import Observer
+from headrace.run.stop import StopRequest, end_process, stop_on_signals
+
+request, board = StopRequest(), Board()
+with controlled(load(Path(sys.argv[1])), board, Orders(), request, Observer(), owns_process=True):
+    with stop_on_signals(request, end_now=end_process):
+        print("runs", flush=True)
+        while not request.now:
+            time.sleep(0.05)
+            Path(sys.argv[1], "asked").write_text(str(request.asked))
+    board.close()
+print(request.asked, flush=True)
+"""
+
+
+def test_a_process_is_stopped_once_however_many_stops_there_are(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    running = subprocess.Popen([sys.executable, "-c", STOPPED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "headrace", "stop", "-C", str(tmp_path)]
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "runs\n"
+        logs = [tmp_path / f"{number}.log" for number in range(3)]
+        stops = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log.open("wb")) for log in logs]
+        until = time.monotonic() + 60
+        # The one that came first waits silently.
+        while sum(bool(log.read_text()) for log in logs) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        already = f"process {running.pid} is already stopping; waiting for its end\n"
+        time.sleep(1.0)
+        assert sorted(log.read_text() for log in logs) == ["", already, already]
+        assert ((tmp_path / "asked").read_text(), running.poll()) == ("1", None)
+        assert subprocess.run([*command, "--now"], timeout=60, check=False).returncode == 0
+        assert [each.wait(60) for each in (running, *stops)] == [0] * 4
+        assert running.stdout.read() == "2\n"
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_process_that_does_not_end_is_named(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.control.client.EXIT_SECONDS", 0.1)
+    with serving(tmp_path, board, Orders(), lambda _: board.close(), owns_process=True):
+        answer = running(tmp_path)[0].stop()
+    assert answer.finding is not None
+    assert (answer.finding.code, answer.finding.fix) == ("HR853", f"end it: kill -9 {os.getpid()}")
+
+
+@contextmanager
+def silent(storage: Path, pid: int) -> Iterator[None]:
+    """The socket of a process that takes connections and does not answer."""
+    home = control_directory(storage)
+    home.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(home / f"{pid}.sock"))
+        listening.listen()
+        yield
+
+
+def test_a_process_that_does_not_answer_is_told_and_not_passed_over(
+    tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.control.client.HELLO_SECONDS", 0.3)
+    with silent(tmp_path, 1):
+        for ask in (running, lambda storage: RunningApplications(storage).stop()):
+            with pytest.raises(NotRunning, match=r"HR853.*process 1 has not answered"):
+                ask(tmp_path)
+        with serving(tmp_path, board, Orders(), lambda _: board.close()):
+            with pytest.raises(NotRunning, match="HR853"):
+                running(tmp_path, "other")
+            assert [each.pid for each in running(tmp_path)] == [os.getpid()]
+            stopped, not_reached = RunningApplications(tmp_path).stop()
+    assert stopped == OrderAnswer(said="the application has stopped")
+    assert not_reached.finding is not None
+    assert (not_reached.finding.code, "kill -9 1" in not_reached.finding.fix) == ("HR853", True)
+
+
+def test_a_run_without_a_socket_and_a_log_is_warned_once_of_each(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    (tmp_path / ".headrace").write_text("a file where the directory should be")
+    notes: list[str] = []
+
+    class Noting(Observer):
+        def note(self, finding: Finding) -> None:
+            notes.append(finding.code)
+
+    with controlled(load(tmp_path), Board(), Orders(), StopRequest(), Noting(), owns_process=False):
+        pass
+    assert notes == ["HR544", "HR856"]
+
+
+def test_a_socket_of_a_dead_process_is_removed_and_nothing_is_said_to_run(tmp_path: Path) -> None:
+    home = control_directory(tmp_path)
+    home.mkdir()
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(home / "999999.sock"))
+    dead.close()
+    (home / "999998.place").write_text("/tmp/headrace-control-gone/999998.sock")
+    with pytest.raises(NotRunning, match="HR850"):
+        running(tmp_path)
+    assert list(sockets(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("request_line", "code"), [(b"[]\n", "HR852"), (b"{\n", "HR852"), (b'{"do": "explode", "query": "x"}\n', "HR852")]
+)
+def test_what_is_no_request_is_refused(tmp_path: Path, board: Board, request_line: bytes, code: str) -> None:
+    with serving(tmp_path, board, Orders()):
+        ((_, path),) = sockets(tmp_path)
+        asking = socket.socket(socket.AF_UNIX)
+        asking.connect(str(path))
+        asking.sendall(request_line)
+        assert json.loads(asking.makefile().readline())["finding"]["code"] == code
+        asking.close()
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "table"])
+def test_status_follows_the_application_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, as_json: bool
+) -> None:
+    write_project(tmp_path)
+    noted = {"finding": Finding(code="HR680", what="it falls behind").as_dict()}
+    with serving(tmp_path / ".headrace", board, Orders()) as server:
+
+        def happen() -> None:
+            until = time.monotonic() + 20
+            while not server.followed and time.monotonic() < until:
+                time.sleep(0.01)
+            server.tell("batch", {"query": "totals", "batch": 7})
+            server.tell("note", noted)
+            server.close()
+
+        threading.Thread(target=happen).start()
+        assert main(["status", "--follow", "-C", str(tmp_path), *(["--json"] if as_json else [])]) == 0
+    told = capsys.readouterr().out
+    if as_json:
+        lines = [json.loads(line) for line in told.splitlines()]
+        assert [line.get("event", "status") for line in lines] == ["following", "batch", "note", "status"]
+        assert lines[1]["batch"] == 7
+    else:
+        assert "HR680: it falls behind" in told
+        assert "never started" in told
+    assert main(["status", "--follow", "-C", str(tmp_path)]) == 1
+    assert "HR850" in capsys.readouterr().err
+
+
+HOLDER = {"pid": os.getpid(), "birth": birth(os.getpid()), "host": socket.gethostname(), "started": "now"}
+
+
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [
+        (None, "no application runs out of"),
+        (HOLDER, f"process {os.getpid()} runs query 'totals', and it has no socket"),
+        ({**HOLDER, "birth": "another"}, "no application runs out of"),
+        ({**HOLDER, "host": "far-away"}, "on far-away runs query 'totals', and orders do not reach another machine"),
+    ],
+    ids=["nothing", "without a socket", "a number given anew", "another machine"],
+)
+def test_commands_say_in_a_sentence_what_runs_and_what_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, holder: dict[str, object] | None, said: str
+) -> None:
+    write_project(tmp_path)
+    lock = tmp_path / ".headrace" / "queries" / "totals" / "driver.lock"
+    lock.parent.mkdir(parents=True)
+    if holder is not None:
+        lock.write_text(json.dumps(holder))
+    for command in (["stop"], ["pause", "totals"], ["restart", "totals"]):
+        assert main([*command, "-C", str(tmp_path)]) == 1
+        told = capsys.readouterr().err
+        assert "HR850" in told
+        assert said in told
+    assert main(["pause", "totls", "-C", str(tmp_path)]) == 2
+    assert "HR091" in capsys.readouterr().err
+    assert main(["stop", "totals", "--now", "-C", str(tmp_path)]) == 2
+    with serving(tmp_path / ".headrace", board, Orders()):
+        assert main(["pause", "other", "-C", str(tmp_path)]) == 1
+    assert "does not run query 'other'; it has totals" in capsys.readouterr().err

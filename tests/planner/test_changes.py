@@ -1,0 +1,198 @@
+"""Each change of the catalogue gets its verdict, from the project's text alone."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace as hr
+from headrace import model
+from headrace.build.plan_builder import build, registered_tables
+from headrace.planner.comparison import compare
+from headrace.planner.difference import worst
+from headrace.planner.forming import form_of
+from headrace.queries.form import QueryForm
+from headrace.run.plan import reader
+
+from . import catalogue
+from .catalogue import Change
+from .catalogue_python import PYTHON_BASES, PYTHON_CHANGES
+from .catalogue_sql import SQL_BASES, SQL_CHANGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    # By the source's name, its connector and the trigger: to make a stream takes as long as all the rest of a form.
+    Streams = dict[tuple[str, str, model.Trigger], DataFrame]
+
+pytestmark = pytest.mark.spark
+BASES = {**catalogue.BASES, **SQL_BASES, **PYTHON_BASES}
+CHANGES = [*catalogue.CHANGES, *SQL_CHANGES, *PYTHON_CHANGES]
+
+
+@pytest.mark.capability("REC-02", "REC-03", "REC-04", "REC-05", "REC-06", "REC-07")
+@pytest.mark.parametrize("base", BASES)
+def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base: str) -> None:
+    for name in ("in", "clicks", "more"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "prices.csv").write_text("1,2.5\n")
+    (tmp_path / "more.csv").write_text("1,3.5\n")
+    streams: Streams = {}
+    before = _form(tmp_path, spark, BASES[base])
+    assert worst(compare(before, _form(tmp_path, spark, BASES[base], streams))) == "same"
+    wrong = {}
+    for change in CHANGES:
+        if change.base != base:
+            continue
+        differences = compare(before, _form(tmp_path, spark, _edited(change), streams))
+        if worst(differences) != change.verdict:
+            told = [f"{each.verdict}: {each.part}: {each.before} -> {each.now}" for each in differences]
+            wrong[change.what] = (worst(differences), change.verdict, told)
+    assert not wrong, "\n".join(f"{what}: {found}" for what, found in wrong.items())
+
+
+# Settings of a session, and the verdict on the counts of an hour when one is another at the next start.
+SETTINGS = {
+    "spark.sql.session.timeZone": ("Asia/Tokyo", "rebuild"),
+    "spark.sql.ansi.enabled": ("false", "rebuild"),
+    "spark.sql.caseSensitive": ("true", "rebuild"),
+    "spark.sql.mapKeyDedupPolicy": ("LAST_WIN", "rebuild"),
+    "spark.sql.legacy.timeParserPolicy": ("LEGACY", "rebuild"),
+    "spark.sql.files.ignoreMissingFiles": ("true", "rebuild"),
+    "spark.sql.execution.pythonUDF.arrow.enabled": ("false", "rebuild"),
+    "spark.sql.shuffle.partitions": ("7", "same"),
+    "spark.sql.autoBroadcastJoinThreshold": ("-1", "same"),
+    "spark.sql.adaptive.enabled": ("false", "same"),
+}
+
+
+def test_a_setting_counts_where_expressions_follow_it(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    before, found = _form(tmp_path, spark, BASES["counts"]), {}
+    for name, (value, verdict) in SETTINGS.items():
+        former = spark.conf.get(name, None)
+        spark.conf.set(name, value)
+        try:
+            found[name] = (worst(compare(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
+        finally:
+            spark.conf.unset(name) if former is None else spark.conf.set(name, former)
+    assert {name: each for name, each in found.items() if each[0] != each[1]} == {}
+
+
+REFRESHED = """name: p
+sources:
+  events: {files: {path: in, format: json, schema: id INT}}
+tables:
+  names: {select: "SELECT 1 AS id, 'one' AS name", refresh: 1 hour}
+queries:
+  q:
+    select: SELECT events.id, name FROM events JOIN names ON events.id = names.id
+    sink: {sqlite: {path: out.db, table: rows}}
+"""
+
+
+def test_what_computes_a_refreshed_table_counts_and_its_rows_do_not(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 1}')
+    verdicts = {}
+    for edit in ("", "select 1 AS id,  'one' AS name /* first */", "SELECT 1 AS id, 'eins' AS name"):
+        text = REFRESHED.replace("SELECT 1 AS id, 'one' AS name", edit) if edit else REFRESHED
+        (tmp_path / "headrace.yml").write_text(text)
+        if not edit:
+            assert hr.run(hr.load(tmp_path), trigger=hr.available_now, spark=spark).exit_code == 0
+        (judgement,) = hr.plan(hr.load(tmp_path), spark=spark)
+        verdicts[edit] = judgement.verdict
+    assert list(verdicts.values()) == ["same", "same", "forward"]
+    (difference,) = judgement.differences[:1]
+    assert str(difference.where).endswith("headrace.yml:5")
+
+
+TEXT_FILE = """import headrace as hr
+
+events = hr.source.files("in", format="json", schema="id LONG, price DOUBLE")
+
+@hr.table
+def names(spark):
+    lines = spark.sparkContext.textFile("{root}/names.*")
+    return lines.map(lambda line: (int(line[0]), line[2:])).toDF("id LONG, name STRING")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="rows"))
+def q(events, names):
+    return events.join(names, "id")
+"""
+
+
+def test_the_lines_of_a_text_file_behind_a_table_count(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    found = []
+    for line in ("1,one", "1,one", "1,eins"):
+        (tmp_path / "names.txt").write_text(line)
+        found.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
+    assert [worst(compare(found[0], each)) for each in found] == ["same", "same", "forward"]
+
+
+OUTSIDE = """import headrace as hr
+from pyspark.sql import functions as F
+from outside_the_project import scaled
+
+events = hr.source.files("in", format="json", schema="id LONG, price DOUBLE")
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="rows"))
+def q(events):
+    return events.select("id", F.udf(scaled, "double")("price").alias("price"))
+"""
+
+
+def test_a_helper_outside_the_project_that_nobody_installed_counts(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, found = tmp_path / "p", []
+    (root / "in").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    for text in ("value * 2", "value  *  2  # twice", "value * 3"):
+        (tmp_path / "outside_the_project.py").write_text(f"def scaled(value):\n    return {text}\n")
+        monkeypatch.delitem(sys.modules, "outside_the_project", raising=False)
+        importlib.invalidate_caches()
+        found.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
+    assert [worst(compare(found[0], each)) for each in found] == ["same", "same", "forward"]
+
+
+def _edited(change: Change) -> str:
+    text = BASES[change.base]
+    for old, new in zip(change.old.split("|"), change.new.split("|"), strict=True):
+        assert old in text, (change.what, old)
+        text = text.replace(old, new)
+    return text
+
+
+def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = None) -> QueryForm:
+    """The form of the query of a project; `made`: the streams of its sources that are there already."""
+    if text.startswith("# file: "):
+        for part in text.split("# file: ")[1:]:
+            name, _, content = part.partition("\n")
+            (root / name).write_text(content.replace("{root}", str(root)), encoding="utf-8")
+    else:
+        (root / "headrace.yml").write_text(text.replace("{root}", str(root)), encoding="utf-8")
+    project = hr.load(root)
+    query = project.queries["q"]
+    streams: dict[str, DataFrame] = {}
+    read = reader(spark, query.trigger, streams)
+
+    def stream(source: model.NamedSource) -> DataFrame:
+        known = {} if made is None else made
+        key = (source.name, repr(source.connector), query.trigger)
+        if key not in known:
+            known[key] = read(source)
+        streams[source.name] = known[key]
+        return known[key]
+
+    with registered_tables(project, query, spark):
+        frame = build(project, query.transform, spark, stream)
+        called = {each.name: each.renamed_from[0] for each in project.sources_of(query) if each.renamed_from}
+        form = form_of(project, query, frame, salt="salt", streams=streams, called=called)
+    return QueryForm.of(replace(form).as_dict())

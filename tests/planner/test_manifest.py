@@ -1,0 +1,196 @@
+"""A start is judged by the last form that the manifest has of the query."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.model import Query
+from headrace.planner.verdict import judged, refusals, remarks, renamed
+from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
+from headrace.queries.layout import QueryLayout
+from headrace.queries.manifest import QueryRevision, enter, forms, revision
+from headrace.storage import json_lines
+
+pytestmark = pytest.mark.plain
+
+QUERY = """
+import headrace as hr
+
+ticks = hr.source.rate()
+
+@hr.query(sink=hr.sink.console())
+def totals(ticks):
+    return ticks
+"""
+FORM = QueryForm(feed="ticks", columns=(("value", "ticks.value long"),), spark="4.2.0", python_version="3.11")
+OTHER = replace(FORM, columns=(("value", "ticks.value + 1"),))
+STATE = replace(FORM, operators=(OperatorForm(kind="aggregation", values=("max", "min")),))
+PYTHON = replace(
+    FORM,
+    columns=(("value", "python aaaaaaaaaaaa"),),
+    python={"python aaaaaaaaaaaa": {}},
+    shape="s",
+    python_version="3.10",
+)
+RECORDED: dict[str, Any] = {
+    "columns": (("value", "python bbbbbbbbbbbb"),),
+    "python": {"python bbbbbbbbbbbb": {}},
+}
+FOLDED = replace(
+    PYTHON,
+    columns=(("value", "[111111111111]"),),
+    definitions={"[111111111111]": "python aaaaaaaaaaaa(x)"},
+    shape="",
+)
+
+# The form that ran, the form that is to run, and the codes by which the start is refused, or which are remarked.
+STARTS = {
+    "the same": (FORM, FORM, [], []),
+    "another column": (FORM, OTHER, ["HR537"], []),
+    "a state where there was none": (
+        FORM, replace(FORM, operators=(OperatorForm(kind="aggregation"),)), ["HR536"], [],
+    ),
+    "a new Spark that writes the same code otherwise": (
+        replace(FORM, declared="d"), replace(OTHER, declared="d", spark="4.3.0"), [], [],
+    ),
+    "a new Spark that keeps the same code's state in another order": (
+        replace(STATE, declared="d"),
+        replace(
+            STATE, declared="d", spark="4.3.0", operators=(OperatorForm(kind="aggregation", values=("min", "max")),)
+        ),
+        ["HR535"],
+        [],
+    ),
+    "a new Spark and new code": (
+        replace(FORM, declared="d"), replace(OTHER, declared="e", spark="4.3.0"), ["HR537"], [],
+    ),
+    "a new Python, which runs the same functions": (PYTHON, replace(PYTHON, python_version="3.11"), [], []),
+    "the same functions, recorded by their bytecode": (
+        replace(PYTHON, format=BYTECODE), replace(PYTHON, **RECORDED), [], ["HR664"],
+    ),
+    "the same functions in long texts, recorded by their bytecode": (
+        replace(FOLDED, format=BYTECODE), replace(FOLDED, columns=(("value", "[222222222222]"),),
+        definitions={"[222222222222]": "python bbbbbbbbbbbb(x)"}), [], ["HR664"],
+    ),
+    "another column beside functions that were recorded by their bytecode": (
+        replace(PYTHON, format=BYTECODE),
+        replace(PYTHON, columns=(*RECORDED["columns"], ("more", "ticks.value long")), shape="t"), ["HR537"], [],
+    ),
+    "another version of a package": (
+        replace(FORM, packages={"pandas": "2.2"}), replace(FORM, packages={"pandas": "2.3"}), [], ["HR538"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "now", "refused", "remarked"), STARTS.values(), ids=STARTS)
+def test_a_start_is_compared_with_what_ran(
+    tmp_path: Path, before: QueryForm, now: QueryForm, refused: list[str], remarked: list[str]
+) -> None:
+    layout, query = _query(tmp_path)
+    enter(layout, _revision(query, before, 0))
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, now, 3), begun=True)
+    assert [finding.code for finding in refusals(query, judgement)] == refused
+    if not refused:
+        assert [finding.code for finding in remarks(query, judgement)] == remarked
+    if refused == ["HR537"]:
+        accepting = replace(query, on_change="forward")
+        assert [*refusals(accepting, judgement)] == []
+        *_, said = remarks(accepting, judgement)
+        assert "from batch 3 on" in said.what
+
+
+def test_a_form_is_entered_once_and_read_back_as_it_was(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    for form, batch in ((FORM, 0), (FORM, 2), (OTHER, 4), (OTHER, 6)):
+        enter(layout, _revision(query, form, batch))
+    entered = forms(layout.manifest)
+    assert [each.from_batch for each in entered] == [0, 4]
+    assert [QueryForm.of(each.form or {}) for each in entered] == [FORM, OTHER]
+
+
+def test_a_query_without_a_batch_may_change(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    enter(layout, _revision(query, FORM, 0))
+    assert (
+        judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, OTHER, 0), begun=False).verdict
+        == "same"
+    )
+
+
+def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    enter(layout, _revision(query, FORM, 0, "f1"))
+    unread = QueryForm(spark="4.2.0", unreadable="KeyError: 7")
+    for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
+        judgement = judged(
+            hr.load(tmp_path), query, forms(layout.manifest), _revision(query, unread, 1, fingerprint), begun=True
+        )
+        found = [*remarks(query, judgement)]
+        assert [finding.code for finding in found] == told
+        assert all("KeyError: 7" in finding.what for finding in found)
+
+
+# What a form is damaged by, and the words by which the start is refused.
+DAMAGES = {
+    "a newer Headrace": ({"format": FORMAT + 1}, "Headrace 9.9.9, whose record"),
+    "a form before the first that is read": ({"format": BYTECODE - 1}, "older than the first"),
+    "no format": ({"format": None}, "cannot be compared"),
+    "an operator that is none": ({"operators": [{"kind": "aggregation"}]}, "cannot be compared"),
+}
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGES.values(), ids=DAMAGES)
+def test_a_form_that_cannot_be_read_is_no_reason_to_go_on(
+    tmp_path: Path, damage: dict[str, object], words: str
+) -> None:
+    layout, query = _query(tmp_path)
+    line = asdict(replace(_revision(query, FORM, 0), headrace="9.9.9"))
+    line["form"] = {**line["form"], **damage}
+    json_lines.append(layout.manifest, [line])
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, FORM, 1), begun=True)
+    (refused,) = refusals(query, judgement)
+    assert refused.code == "HR539"
+    assert words in refused.what
+
+
+def _revision(query: Query, form: QueryForm, batch: int, fingerprint: str = "f") -> QueryRevision:
+    return revision(query, form, fingerprint, columns="value BIGINT", next_batch=batch)
+
+
+def _query(root: Path) -> tuple[QueryLayout, Query]:
+    (root / "pipeline.py").write_text(QUERY, encoding="utf-8")
+    query = hr.load(root).queries["totals"]
+    layout = QueryLayout(root / ".headrace", query.name)
+    layout.home.mkdir(parents=True)
+    return layout, query
+
+
+def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    project = hr.load(tmp_path)
+    enter(layout, _revision(query, replace(FORM, sink={"kind": "sqlite", "place": "counts"}), 0))
+    form = replace(FORM, sink={"kind": "sqlite", "place": "counts"})
+    assert [*renamed(project, query, form)] == [], "it is declared still"
+    other = replace(project, queries={"sums": replace(query, name="sums")})
+    (finding,) = renamed(other, other.queries["sums"], form)
+    assert (finding.code, "means the same" in finding.what) == ("HR547", True)
+    (finding,) = renamed(other, other.queries["sums"], replace(OTHER, sink=form.sink))
+    assert "writes to the same place" in finding.what
+    assert [*renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
+
+
+def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    told = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}
+    form = replace(FORM, python={"python abc": told})
+    enter(layout, _revision(query, form, 0))
+    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, form, 1), begun=True)
+    assert judgement.verdict == "same"
+    (finding,) = remarks(query, judgement)
+    assert (finding.code, finding.severity) == ("HR664", "note")
+    assert "whether pipeline.f of query 'totals' does what it did cannot be determined: it calls eval" in finding.what

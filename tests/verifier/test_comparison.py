@@ -1,0 +1,129 @@
+"""Two DataFrames compared as multisets of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.contract import Snapshot
+from headrace.spark.jvm.session_conf import applied
+from headrace.spark.plans.plan_text import metric
+from headrace.verifier.comparison import compare, corrections, schema_differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected", "actual", "key", "counts"),
+    [
+        pytest.param("a INT", [(1,), (1,)], [(1,)], (), (1, 0, 0), id="a row twice is not a row once"),
+        pytest.param("a INT, b INT", [(None, 1)], [(None, 1)], ("a",), (0, 0, 0), id="NULL equals NULL"),
+        pytest.param("a INT, b INT", [(None, 1)], [(None, None)], ("a",), (0, 0, 1), id="NULL is no value"),
+        pytest.param("a INT, b DOUBLE", [(1, NAN)], [(1, NAN)], (), (0, 0, 0), id="NaN equals NaN"),
+        pytest.param("a INT, b DOUBLE", [(1, NAN)], [(1, 1.0)], (), (0, 0, 1), id="NaN is no number"),
+        pytest.param("a INT, b DOUBLE", [(1, INFINITY)], [(1, -INFINITY)], (), (0, 0, 1), id="infinities"),
+        pytest.param("a INT, b DOUBLE", [(1, INFINITY)], [(1, 1e300)], (), (0, 0, 1), id="infinity and a number"),
+        pytest.param("a DOUBLE", [(0.1 + 0.2,), (5.0,)], [(5.0,), (0.3,)], (), (0, 0, 0), id="only doubles"),
+        pytest.param("a FLOAT", [(0.1,)], [(0.10001,)], (), (0, 0, 1), id="floats apart"),
+        pytest.param("a INT, b INT", [(1, 1)], [(1, 2)], (), (1, 1, 0), id="no key, nothing to pair by"),
+        pytest.param("a INT, b ARRAY<DOUBLE>", [(1, [0.1 + 0.2])], [(1, [0.3])], (), (0, 0, 0), id="in an array"),
+        pytest.param("a INT, b ARRAY<DOUBLE>", [(1, [0.3])], [(1, [0.3, 1.0])], (), (0, 0, 1), id="a longer array"),
+        pytest.param(
+            "a INT, b STRUCT<c: DOUBLE, d: STRING>",
+            [(1, (0.1 + 0.2, "x"))],
+            [(1, (0.3, "x"))],
+            (),
+            (0, 0, 0),
+            id="in a struct",
+        ),
+        pytest.param("m MAP<STRING, INT>", [({"a": 1, "b": 2},)], [({"b": 2, "a": 1},)], (), (0, 0, 0), id="a map"),
+        pytest.param("m MAP<STRING, INT>", [({"a": 1},)], [({"a": 2},)], (), (0, 0, 1), id="another map"),
+        pytest.param(
+            "a INT, m ARRAY<MAP<STRING, INT>>",
+            [(1, [{"a": 1}])],
+            [(1, [{"a": 2}])],
+            ("a",),
+            (0, 0, 1),
+            id="maps within",
+        ),
+        pytest.param("`a b` INT, `c.d` INT", [(1, 2)], [(1, 3)], ("a b",), (0, 0, 1), id="names with blanks and dots"),
+    ],
+)
+def test_rows_are_compared(
+    ddl: str,
+    expected: list[Any],
+    actual: list[Any],
+    key: tuple[str, ...],
+    counts: tuple[int, int, int],
+    spark: SparkSession,
+) -> None:
+    found = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl), key)
+    assert (found.missing, found.unexpected, found.different) == counts
+    assert (found.rows_expected, found.rows_actual) == (len(expected), len(actual))
+    assert found.equal == (sum(counts) == 0)
+
+
+def test_what_puts_a_result_right_is_no_more_than_what_differs(spark: SparkSession) -> None:
+    ddl = "a INT, b DOUBLE"
+    # A sum that was added in another order; a row under no key; a row that lacks, one that is wrong, one too many.
+    expected = spark.createDataFrame([(1, 0.1 + 0.2), (None, 1.0), (2, 2.0), (3, 3.0)], ddl)
+    held = spark.createDataFrame([(1, 0.3), (None, 9.0), (3, 9.0), (4, 4.0)], ddl)
+    with corrections(expected, Snapshot(rows=held, batch=0, key=("a",))) as (rows, deletes):
+        assert {tuple(row) for row in rows.collect()} == {(None, 1.0), (2, 2.0), (3, 3.0)}
+        # A row that is written takes the place of the one of its key, NULL too.
+        assert [tuple(row) for row in deletes.collect()] == [(4,)]
+
+
+def test_at_most_twenty_rows_are_kept_and_all_are_counted(spark: SparkSession) -> None:
+    found = compare(spark.range(100), spark.range(50, 130))
+    assert (found.missing, found.unexpected, len(found.differences)) == (50, 30, 20)
+
+
+@pytest.mark.parametrize("replans", ["true", "false"])
+def test_what_was_observed_below_is_told_though_the_differing_rows_are_kept(spark: SparkSession, replans: str) -> None:
+    from pyspark.sql import functions as F
+
+    with applied(spark, {"spark.sql.adaptive.enabled": replans}):
+        expected = spark.range(100).observe("below", F.count(F.lit(1)).alias("rows")).groupBy("id").count()
+        found = compare(expected, spark.range(50, 130).groupBy("id").count())
+        assert (found.rows_expected, found.rows_actual, found.missing, found.unexpected) == (100, 80, 50, 30)
+        assert metric(found.executed, "below") == 100
+
+
+def test_schemas_differ_by_names_and_types(spark: SparkSession) -> None:
+    wanted, held = (
+        spark.createDataFrame([], ddl).schema for ddl in ("a INT, b INT NOT NULL, c INT", "c INT, b LONG, d INT")
+    )
+    assert schema_differences(wanted, held) == (
+        "column 'a' is missing in the sink",
+        "the sink has a column 'd' that the query has not",
+        "column 'b' is bigint in the sink and int in the query",
+    )
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected", "actual"),
+    [
+        pytest.param("a INT, b INT", [(None, 1)], [(1, None)], id="a NULL in another column"),
+        pytest.param("a STRING, b STRING", [("ab", "c")], [("a", "bc")], id="text cut elsewhere"),
+        pytest.param("a STRING, b STRING", [("", None)], [(None, "")], id="NULL is not empty"),
+        pytest.param("a STRUCT<x: INT, y: INT>", [((None, 1),)], [((1, None),)], id="a NULL in another field"),
+        pytest.param("a STRUCT<x: INT>", [((None,),)], [(None,)], id="a struct of NULL is not NULL"),
+        pytest.param("a INT", [(1,), (2,), (2,)], [(1,), (1,), (2,)], id="another of two rows twice"),
+        pytest.param("a INT", [], [(1,)], id="nothing expected"),
+        pytest.param("a INT", [(1,)], [], id="nothing there"),
+        pytest.param("a BIGINT, b BIGINT", [(1, 2), (3, 4)], [(1, 4), (3, 2)], id="values of two rows exchanged"),
+    ],
+)
+def test_the_hashes_of_other_rows_differ(ddl: str, expected: list[Any], actual: list[Any], spark: SparkSession) -> None:
+    found = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl))
+    assert not found.equal
+    assert (found.rows_expected, found.rows_actual) == (len(expected), len(actual))
+    again = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame([*reversed(expected)], ddl))
+    assert again.equal
