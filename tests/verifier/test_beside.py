@@ -147,7 +147,7 @@ def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.Monk
         raise ValueError("cancelled")
 
     begun, broken_off, ended, findings = threading.Event(), threading.Event(), list[str](), list[Finding]()
-    monkeypatch.setattr(beside, "break_last_turn_off", broken_off.set)
+    monkeypatch.setattr(beside, "cancel_low_priority_jobs", broken_off.set)
     verifying = beside_of(monkeypatch, verify, findings)
     verifying.progressed(RECORD)
     assert begun.wait(60)

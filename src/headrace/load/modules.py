@@ -24,7 +24,7 @@ from headrace.declare.faults import collecting, shown
 from headrace.declare.variables import NO_HOME, NoText, expanded, read_text
 from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
-from headrace.spark.plans.deferred import deferring
+from headrace.spark.plans.deferred import defer
 from headrace.units import Duration
 from headrace.user_code import FreshLoader, add_root, forget_imports, innermost, is_installed
 
@@ -54,7 +54,7 @@ def run(
     """
     runner = _Runner(root, files, next(_load_number))
     before = dict(sys.modules)
-    with collecting() as findings, _importing(root, runner, before), deferring():
+    with collecting() as findings, _importing(root, runner, before), defer():
         for file in files:
             try:
                 with _watched(file, root, limit):

@@ -180,8 +180,8 @@ def answer(
         lambda source: source.connector.stream(spark, source.name),
         over.last.tables,
     )
-    streaming = plans.inlined(spark, analysed_plan(stream))
-    analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimised(spark, streaming)))
+    streaming = plans.inline_ctes(spark, analysed_plan(stream))
+    analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimise(spark, streaming)))
     known = operators(analysed, optimised, complete=query.mode == "complete")
     newest = not known and query.mode == "update" and bool(key)
     dated = newest or prefix.traced or any(column is not None for operator in known for column in operator.late)
@@ -211,7 +211,7 @@ def answer(
     )
     found = rewriting.of(tree)
     return BatchAnswer(
-        frame=plans.only(spark, plans.frame_of(spark, found.plan), plans.attributes(tree.plan)),
+        frame=plans.select_only(spark, plans.frame_of(spark, found.plan), plans.attributes(tree.plan)),
         late=found.late,
         caveats=(*uncertain, *found.incomplete),
         incomplete=found.incomplete,
@@ -229,9 +229,9 @@ def _over(
         frame = build(
             project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), range_.tables
         )
-        plan = plans.inlined(spark, analysed_plan(frame))
+        plan = plans.inline_ctes(spark, analysed_plan(frame))
         known = {source.name: source for source in project.sources_of(query)}
-        plan = source_uses.apart_in_batch(
+        plan = source_uses.replace_repeated_sources(
             spark, plan, lambda name, use: share.read(spark, known[name], dated=dated, use=use), share.sources
         )
         return plans.frame_of(spark, plan), plans.batch_tree(plan)

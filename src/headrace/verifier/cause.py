@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.plans.provenance import SHARES, traced
+from headrace.spark.plans.provenance import SHARES, trace
 from headrace.verifier.answer import BatchAnswer
 from headrace.verifier.comparison import holds
 from headrace.verifier.verdict import Difference, InputRow
@@ -37,7 +37,7 @@ def explained(
 
     schema = asked.frame.schema
     by = identifying(schema, key)
-    frame, fed = traced(spark, asked.frame)
+    frame, fed = trace(spark, asked.frame)
     wanted = [
         (at, *[(each.expected or each.actual or {}).get(name) for name in by]) for at, each in enumerate(differences)
     ]

@@ -28,7 +28,7 @@ from headrace.queries.layout import QueryLayout, layout_of
 from headrace.run.query_run import Reached
 from headrace.run.sink_work import require_stopped
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
@@ -72,7 +72,7 @@ def late(
         directory = None if to is None else late_directory(project, declared, to)
         with (
             borrowed(project, spark, much=reads_much(project, [query])) as spark,
-            applied(spark, session_settings(project, spark)),
+            apply_settings(spark, session_settings(project, spark)),
             registered_tables(project, declared, spark),
         ):
             done = apply_late_rows(project, declared, layout, spark) if replay else None
@@ -182,7 +182,7 @@ def write_late_rows(project: Project, query: Query, layout: QueryLayout, spark: 
 
     with (
         borrowed(project, spark) as spark,
-        applied(spark, session_settings(project, spark)),
+        apply_settings(spark, session_settings(project, spark)),
         registered_tables(project, query, spark),
     ):
         prefix = prefix_of(project, query, layout, batches[-1], since=batches[0])

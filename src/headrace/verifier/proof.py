@@ -25,8 +25,8 @@ from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied
-from headrace.spark.plans.determinism import limited
+from headrace.spark.jvm.session_conf import apply_settings
+from headrace.spark.plans.determinism import find_limit
 from headrace.verifier import late_and_open
 from headrace.verifier.answer import READ, UNTIMED, BatchAnswer, answer, prefix_of
 from headrace.verifier.batch_ranges import Range, of_several_forms, ranges, version_ranges
@@ -78,7 +78,7 @@ def verify_each(
                 verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
             else:
                 spark = spark or opened.enter_context(borrowed(project, much=reads_much(project, queries)))
-                with borrowed(project, spark) as session, applied(session, session_settings(project, session)):
+                with borrowed(project, spark) as session, apply_settings(session, session_settings(project, session)):
                     try:
                         with registered_tables(project, declared, session):
                             verdict = _proved(project, declared, committed, session, scope, mend)
@@ -522,7 +522,7 @@ def tied(spark: SparkSession, frame: DataFrame) -> bool:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    limit = limited(spark, frame)
+    limit = find_limit(spark, frame)
     if limit is None:
         return True
     ranked = limit.rows.select(F.rank().over(Window.orderBy(*limit.order)).alias(_RANK))

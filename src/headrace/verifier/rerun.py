@@ -19,7 +19,7 @@ from headrace.checkpoint import Archive, Checkpoint, watermarks
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.private import scratch
@@ -87,7 +87,7 @@ class Rerun:
         if not local:
             self.project.storage.mkdir(parents=True, exist_ok=True)
         parent = None if local else self.project.storage
-        with applied(spark, {**self.conf, **_UNNAMED, **kept}), scratch(parent) as home:
+        with apply_settings(spark, {**self.conf, **_UNNAMED, **kept}), scratch(parent) as home:
             yield self._run(spark, home, key, reordered=reordered)
 
     def _run(self, spark: SparkSession, home: Path, key: tuple[str, ...], *, reordered: bool) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.errors import CheckFailed, HeadraceError, nearest
 from headrace.model import Query
 from headrace.spark.plans.plan_rewrite import UntraceableError
-from headrace.spark.plans.provenance import traced
+from headrace.spark.plans.provenance import trace
 from headrace.verifier.answer import BatchAnswer
 from headrace.verifier.cause import identifying, same
 from headrace.verifier.late_and_open import untraceable
@@ -78,7 +78,7 @@ class RowScope:
         from pyspark.sql import functions as F
 
         names = {name: f"__headrace_touched_{at}" for at, name in enumerate(identifying(asked.frame.schema, key))}
-        frame, fed = traced(spark, asked.frame)
+        frame, fed = trace(spark, asked.frame)
         later = reduce(
             lambda one, other: one | other,
             (F.coalesce(each["batch"] > F.lit(self.since), F.lit(False)) for each in fed),

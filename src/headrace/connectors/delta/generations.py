@@ -33,7 +33,7 @@ from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import NothingChanged, SinkError
 from headrace.spark.jvm.hadoop_files import first_missing
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _commit(state: State, former: State, context: SinkContext, wanted: Progress,
         ledger.RESTORES: former.version,
     }
     marks = {ledger.own_mark(context): wanted.number, ledger.own_mark(context, ledger.REWOUND): before}
-    with applied(state.table.spark, {NOTE: json.dumps(note)}):
+    with apply_settings(state.table.spark, {NOTE: json.dumps(note)}):
         state.restore(former, marks)
 
 

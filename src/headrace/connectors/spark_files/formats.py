@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.connectors.not_asked import partition_findings, twice
 from headrace.contract import OptionError, RefusedValue, SinkContext
 from headrace.errors import Finding, nearest
-from headrace.spark.jvm.hadoop_files import takes_column
+from headrace.spark.jvm.hadoop_files import can_hold_column
 from headrace.spark.jvm.settings import JSON_TIMES
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: 
         yield _finding(run, what, "rename one of the two in the query's last select")
     inside = [part for part in frame.schema.fields if part.name not in partition_by]
     for part in inside:
-        if not takes_column(
+        if not can_hold_column(
             frame, part.name, f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
         ):
             what = f"column '{part.name}' is {part.dataType.simpleString()}, which files of {format} cannot hold"

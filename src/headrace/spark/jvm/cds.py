@@ -39,7 +39,7 @@ class _NoArchiveError(Exception):
     """Why there is no archive, as the rest of a sentence."""
 
 
-def switched_on() -> bool:
+def is_enabled() -> bool:
     """Whether archives are used at all: `HEADRACE_CDS=off` says no."""
     return os.environ.get(SWITCH, "").lower() not in ("off", "0", "no", "false")
 
@@ -52,7 +52,7 @@ def cache() -> Path:
 def archive_for(java: Java) -> Path | None:
     """The archive that fits `java` and Spark's jars exactly, if it has been made."""
     jars = _jars()
-    if jars is None or not switched_on():
+    if jars is None or not is_enabled():
         return None
     archive = cache() / f"{_key(java.path, jars)}.jsa"
     return archive if archive.is_file() else None
@@ -94,7 +94,7 @@ def make(java: Java) -> Path | None:
 
     Waits for another process that is making it. On any fault one sentence goes to stderr and None comes back.
     """
-    if not switched_on():
+    if not is_enabled():
         return None
     if ready := archive_for(java):
         return ready
@@ -126,10 +126,10 @@ def ensure_in_background(java: Java) -> Finding | None:
     making it has failed before.
     """
     jars = _jars()
-    if jars is None or not switched_on() or os.environ.get("CI", "").lower() == "true" or archive_for(java):
+    if jars is None or not is_enabled() or os.environ.get("CI", "").lower() == "true" or archive_for(java):
         return None
     key = _key(java.path, jars)
-    if (cache() / f"{key}.failed").exists() or _locked(key):
+    if (cache() / f"{key}.failed").exists() or _is_locked(key):
         return None
     try:
         cache().mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def _lock(key: str) -> Iterator[None]:
         yield
 
 
-def _locked(key: str) -> bool:
+def _is_locked(key: str) -> bool:
     try:
         with open(cache() / f"{key}.lock", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -263,7 +263,7 @@ def _locked(key: str) -> bool:
 def main() -> Literal[0]:
     """Make the archive once, and fetch what it is to hold; an installation must not fail for want of it."""
     try:
-        if switched_on():
+        if is_enabled():
             hadoop_files.ensure()
         make(require_java())
     except PlatformError as error:

@@ -24,7 +24,7 @@ from headrace.errors import Finding, PlatformError, nearest
 from headrace.spark.jvm.maven import (
     ChecksumError,
     FetchError,
-    changed,
+    changed_jars,
     fetch,
     known_sums,
     nearest_version,
@@ -49,7 +49,7 @@ CONTENT, SUMS = "coordinates", "sums"
 SECONDS = 120
 
 
-def known() -> dict[str, Jars]:
+def known_connectors() -> dict[str, Jars]:
     """Every connector that Headrace can fetch, for the installed Spark."""
     minor = ".".join(version("pyspark").split(".")[:2])
     spark = FIRST_PATCH.get(minor, version("pyspark"))
@@ -85,9 +85,9 @@ def known() -> dict[str, Jars]:
     return {connector.name: connector for connector in found}
 
 
-def chosen(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
+def choose(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
     """The connectors of these names among `every`, or those that are known; raises PlatformError for others."""
-    every = known() if every is None else every
+    every = known_connectors() if every is None else every
     unknown = [
         Finding(code="HR103", what=f"no connector is named '{name}'", fix=nearest(name, every))
         for name in names
@@ -138,23 +138,23 @@ def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     for folder in (folder_of(connector, place) for place in places(root)):
         with suppress(FileNotFoundError, NotADirectoryError):
             is_whole = (folder / CONTENT).read_text().split() == content(connector).split()
-            if is_whole and (jars := _as_installed(connector, folder)) is not None:
+            if is_whole and (jars := _verified_jars(connector, folder)) is not None:
                 return jars
     return None
 
 
-def _as_installed(connector: Jars, folder: Path) -> list[Path] | None:
+def _verified_jars(connector: Jars, folder: Path) -> list[Path] | None:
     """Those jars of a folder that have their sums; None where an older version kept no sums of jars that it fetched."""
     recorded, jars = folder / SUMS, sorted(folder.glob("*.jar"))
     sums = {**(read_sums(recorded.read_text()) if recorded.exists() else {}), **known_sums()}
-    if other := changed(jars, sums):
+    if other := changed_jars(jars, sums):
         named = ", ".join(other)
         raise PlatformError(
             code="HR483",
             what=f"of the connector '{connector.name}' in {folder}, {named} is not the jar that was installed there",
             fix="find out who changed it; then remove that directory: the next start fetches its jars",
         )
-    compiled = () if recorded.exists() else {compiled_name(source) for source in connector.sources}
+    compiled = () if recorded.exists() else {jar_name(source) for source in connector.sources}
     unknown = [jar.name for jar in jars if jar.name not in sums and jar.name not in compiled]
     if unknown and not recorded.exists():
         return None
@@ -240,13 +240,13 @@ def digest(source: str) -> str:
     return f"{source}:{version('pyspark')}:{hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def compiled_name(source: str) -> str:
+def jar_name(source: str) -> str:
     return f"headrace-{Path(source).stem}.jar"
 
 
 def compile_into(source: str, directory: Path) -> Path:
     """The jar of the classes of `source`, a file of this package. Raises CompileError, OSError."""
-    jar = directory / compiled_name(source)
+    jar = directory / jar_name(source)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=directory) as scratch:
         # In a process of its own: its JVM knows no session, and ends with it.
         command = [sys.executable, "-m", "headrace.spark.jvm.jars", str(files("headrace.spark") / source), scratch]

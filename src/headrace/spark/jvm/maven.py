@@ -63,19 +63,19 @@ def fetch(
     # On the same file system, so that each jar is put into its place by one rename.
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=directory) as scratch:
         if shutil.which("mvn"):
-            _by_maven(coordinates, alone, Path(scratch))
+            _fetch_by_maven(coordinates, alone, Path(scratch))
         else:
-            _by_ivy(coordinates, alone, Path(scratch))
+            _fetch_by_ivy(coordinates, alone, Path(scratch))
         sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
         own = {_artifact(jar.name) for jar in sparks}
-        if other := changed(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
+        if other := changed_jars(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
             named = ", ".join(sorted(other))
             raise ChecksumError(f"{named} has another SHA-256 sum than this version of Headrace knows")
         fetched = [jar for jar in sorted(Path(scratch).glob("*.jar")) if _artifact(jar.name) not in own]
         return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
 
 
-def _by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
+def _fetch_by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
     wanted = _dependencies(coordinates, transitive=True) + _dependencies(alone, transitive=False)
     _run_maven(directory, wanted, "copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}")
 
@@ -115,7 +115,7 @@ def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
     )
 
 
-def _by_ivy(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
+def _fetch_by_ivy(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
     for kind, wanted in (("whole", coordinates), ("alone", alone)):
         if wanted:
             # In a process of its own: the JVM that resolves knows no session, and ends with it.
@@ -199,7 +199,7 @@ def known_sums() -> Mapping[str, str]:
     return read_sums((files("headrace.spark") / "jars.sha256").read_text(encoding="utf-8"))
 
 
-def changed(jars: Iterable[Path], sums: Mapping[str, str]) -> list[str]:
+def changed_jars(jars: Iterable[Path], sums: Mapping[str, str]) -> list[str]:
     """The names of the jars that are not those whose sums are known."""
     return [jar.name for jar in jars if jar.name in sums and sum_of(jar) != sums[jar.name]]
 

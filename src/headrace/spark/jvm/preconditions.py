@@ -69,7 +69,7 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     program, place = _program(environ)
     path = Path(os.path.realpath(program))
     home = path.parent.parent
-    version = _released(home) or _answered(program)
+    version = _read_release(home) or _ask_version(program)
     if version is None:
         raise _no_java(f"{place} does not answer as a Java does")
     major = _major(version)
@@ -96,14 +96,14 @@ def _program(environ: Mapping[str, str]) -> tuple[str, str]:
     return java, java
 
 
-def _released(home: Path) -> str | None:
+def _read_release(home: Path) -> str | None:
     try:
         return _version(_RELEASE, (home / "release").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
 
 
-def _answered(program: str) -> str | None:
+def _ask_version(program: str) -> str | None:
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -153,7 +153,7 @@ def require_master(master: str) -> None:
         raise PlatformError(code="HR126", what=message, fix="start the cluster, or correct the target's master")
 
 
-def not_started(error: Exception, master: str) -> PlatformError:
+def start_error(error: Exception, master: str) -> PlatformError:
     """Why no session could be made, from an exception of PySpark's or of the JVM's."""
     text = str(error)
     causes = re.findall(r"(?<![\w.])(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
 from headrace.spark.jvm import gateway, hadoop_files
-from headrace.spark.jvm.preconditions import not_started
+from headrace.spark.jvm.preconditions import start_error
 from headrace.spark.jvm.settings import Purpose, is_local, settings
-from headrace.spark.jvm.stderr_filter import dropping_lines
+from headrace.spark.jvm.stderr_filter import drop_lines
 from headrace.storage.private import LOCAL_SETTING, local_directories, umask
 from headrace.units import size_bytes
 
@@ -78,7 +78,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf["spark.app.name"] = name
     conf.update(overrides or {})
     gateway.remember_secrets(conf)
-    conf |= _marked_output(conf, local=is_local(master))
+    conf |= _output_settings(conf, local=is_local(master))
     if is_local(master):
         conf |= hadoop_files.settings(conf)
         with suppress(OSError):  # Spark says it in its own words.
@@ -87,16 +87,16 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
             # Hadoop's own umask is 022, whatever that of the process: a result is the user's to open or close.
             conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
     else:
-        conf |= hadoop_files.on_class_path(conf)
+        conf |= hadoop_files.class_path_settings(conf)
     own = conf.get(gateway.JAVA_OPTIONS, "")
-    require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
+    end_unfit_jvm(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     memory, log_level = conf.get("spark.driver.memory", ""), conf.get("spark.log.level", "")
     options = jvm_options(purpose, own, local=is_local(master), log_level=log_level, memory=memory)
     options += cds.options(java)
     if made := cds.ensure_in_background(java):
         print(made, file=sys.stderr)
     conf[gateway.JAVA_OPTIONS] = " ".join([*options, own]).strip()
-    return _started(master, conf)
+    return _start_session(master, conf)
 
 
 def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "", memory: str = "") -> list[str]:
@@ -140,7 +140,7 @@ def _collector(purpose: Purpose, memory: str) -> list[str]:
     return [] if is_large or (os.cpu_count() or 1) < 2 else ["-XX:+UseParallelGC"]
 
 
-def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
+def _output_settings(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
     """What lets the log tell of which query and batch a line is: of Python workers, and of Spark's scheduler.
 
     On a cluster a worker's lines stay on its machine, and in another Python there may be no Headrace.
@@ -152,7 +152,7 @@ def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
     return {key: value for key, value in chosen.items() if key not in conf}
 
 
-def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
+def _start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -169,22 +169,22 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    remember()
-    give_up()
+    cache_java_names()
+    close_interrupted_connections()
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with dropping_lines(INCUBATOR_WARNING, _DIRECTIVES_ADDED, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
+    with drop_lines(INCUBATOR_WARNING, _DIRECTIVES_ADDED, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
         try:
-            gateway.ensure({"spark.master": master, **conf})
+            gateway.ensure_jvm({"spark.master": master, **conf})
             return builder.getOrCreate()
         except HeadraceError:
             raise
         except Exception as error:
-            raise not_started(error, master) from error
+            raise start_error(error, master) from error
 
 
-def give_up() -> None:
+def close_interrupted_connections() -> None:
     """Let py4j close such connections, for every gateway of this process; a second call changes nothing."""
     from py4j.clientserver import ClientServerConnection
 
@@ -220,7 +220,7 @@ _LASTING: tuple[Purpose, ...] = ("short", "reading", "backlog", "stream")
 _started_for: _Asked | None = None
 
 
-def require(purpose: Purpose, settings: Mapping[str, str]) -> None:
+def end_unfit_jvm(purpose: Purpose, settings: Mapping[str, str]) -> None:
     """End a JVM that was started here for a session that has ended, unless it serves the one that is to come.
 
     PySpark keeps the JVM after a session's stop, with all that it was started with: a check before a run would leave
@@ -258,16 +258,16 @@ def end(gateway: Any) -> None:
     context._gateway = context._jvm = None
 
 
-def remember() -> None:
+def cache_java_names() -> None:
     """Let py4j keep what it has found, for every gateway of this process; a second call changes nothing."""
     from py4j import java_gateway
 
     for kind in (java_gateway.JVMView, java_gateway.JavaPackage):
         if kind.__getattr__.__module__ != __name__:
-            kind.__getattr__ = _remembering(kind.__getattr__)
+            kind.__getattr__ = _cache_lookup(kind.__getattr__)
 
 
-def _remembering(look: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+def _cache_lookup(look: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 
     def found(self: Any, name: str) -> Any:

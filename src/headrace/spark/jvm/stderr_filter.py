@@ -48,7 +48,7 @@ _SHOWN = threading.local()
 Destination: TypeAlias = Literal["log", "stderr", "both"]
 
 
-def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
+def informative_lines(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
     """The lines that tell something: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
 
     A worker that Spark listens to no more, or did not wait for, ends with a trace that says so; the query's own failure
@@ -59,7 +59,7 @@ def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes
         if held:
             held.append(line)
             if line.strip() and not line.startswith((b" ", _TRACE)):
-                blank_too = _is_unheard(held)
+                blank_too = _is_of_abandoned_worker(held)
                 if not blank_too:
                     yield from held
                 held = []
@@ -74,14 +74,14 @@ def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes
     yield from held
 
 
-def _is_unheard(trace: list[bytes]) -> bool:
+def _is_of_abandoned_worker(trace: list[bytes]) -> bool:
     """Whether a trace is that of a worker that Spark did not listen to; code of the user's may lose other sockets."""
     calls = (line for line in trace if line.startswith(b'  File "'))
     return trace[-1].startswith(_UNHEARD) and (trace[0].startswith(_FLUSH) or all(map(_LIBRARY.match, calls)))
 
 
 @contextmanager
-def dropping_lines(*starts: bytes) -> Iterator[None]:
+def drop_lines(*starts: bytes) -> Iterator[None]:
     """Let processes that are started in this block write to standard error, but for lines that begin so.
 
     What they write later, after the block, goes the same way until they end.
@@ -93,7 +93,7 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
 
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
-            for line in telling(lines, starts):
+            for line in informative_lines(lines, starts):
                 text = line.decode("utf-8", "surrogateescape")
                 parsed = Said.read(text)
                 for tap in list(taps) if parsed.to != "stderr" else ():
@@ -175,7 +175,7 @@ def install() -> None:
     def told(self: logging.Logger, record: logging.LogRecord) -> None:
         # A handler of our own would make basicConfig of the user's do nothing.
         if not getattr(_SHOWN, "alone", False) and (serving_query := serving()):
-            _tell(serving_query, record.levelname.lower(), _message(record), "log")
+            _write_line(serving_query, record.levelname.lower(), _message(record), "log")
         # What handlers of the user's write was logged already.
         before, _SHOWN.alone = getattr(_SHOWN, "alone", False), True
         try:
@@ -223,13 +223,13 @@ class _Marked:
 
     def _line(self, source: tuple[str, int], line: str) -> None:
         shown_alone = getattr(_SHOWN, "alone", False) or not line.strip()
-        _tell(source, self._level, line, "stderr" if shown_alone else "both")
+        _write_line(source, self._level, line, "stderr" if shown_alone else "both")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._below, name)
 
 
-def _tell(source: tuple[str, int], level: str, message: str, to: Destination) -> None:
+def _write_line(source: tuple[str, int], level: str, message: str, to: Destination) -> None:
     line = Said(message=message, level=level, query=source[0], batch=source[1], to=to)
     # In one write, so that lines of several workers stay whole.
     os.write(2, line.line().encode())

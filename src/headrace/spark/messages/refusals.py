@@ -246,7 +246,7 @@ def finding_of(
     refusal = next((candidate for candidate in REFUSALS if candidate.fits(name, text)), UNNAMED)
     if refusal is UNNAMED and (other := otherwise()):
         return other
-    if refusal is CALLED and (method := called(error)):
+    if refusal is CALLED and (method := called_method(error)):
         message = f"{subject} calls {method} on a stream, which has no end"
         return Finding(code=refusal.code, what=message, fix=INSTEAD[method], where=where)
     return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
@@ -257,7 +257,7 @@ def line_of(error: BaseException, sql: str) -> int:
     if stopped := wrong_words.stop(str(error)):
         return stopped.line
     try:
-        contexts = _asked(error, "getQueryContext") or []
+        contexts = _ask(error, "getQueryContext") or []
         starts = [context.startIndex() for context in contexts if "SQL" in str(context.contextType())]
     except Exception:
         return 0
@@ -267,17 +267,17 @@ def line_of(error: BaseException, sql: str) -> int:
 
 def parameters_of(error: BaseException) -> dict[str, str]:
     """The parameters of Spark's error condition."""
-    given = _asked(error, "getMessageParameters")
+    given = _ask(error, "getMessageParameters")
     return {str(key): str(value) for key, value in dict(given or {}).items()}
 
 
 def condition_of(error: BaseException) -> str | None:
     """Spark's error class, as `UNRESOLVED_COLUMN.WITH_SUGGESTION`, or None for other exceptions."""
-    condition = _asked(error, "getCondition" if hasattr(error, "getCondition") else "getErrorClass")
+    condition = _ask(error, "getCondition" if hasattr(error, "getCondition") else "getErrorClass")
     return str(condition) if condition else None
 
 
-def _asked(error: BaseException, name: str) -> Any:
+def _ask(error: BaseException, name: str) -> Any:
     """What a method of an exception of Spark's gives; None where it has none, or the JVM does not answer."""
     try:
         return getattr(error, name)()
@@ -339,7 +339,7 @@ def is_from_spark(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in {"pyspark", "py4j"}
 
 
-def called(error: BaseException) -> str | None:
+def called_method(error: BaseException) -> str | None:
     """The method of Spark that the user's code called when `error` was raised, if it is one of INSTEAD."""
     for frame in traceback.extract_tb(error.__traceback__):
         if "pyspark" in PurePath(frame.filename).parts:

@@ -171,13 +171,13 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
     kind = str(join.joinType().sql()).lower()
     sides = (join.left(), join.right())
     by_key = bool(jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join))
-    event_times = [analysed.marked(analysed.sequence(side.output())) for side in sides]
-    keys = _marked_keys(jvm, join) if by_key else (True, True)
+    event_times = [analysed.with_watermark(analysed.sequence(side.output())) for side in sides]
+    keys = _has_watermarked_keys(jvm, join) if by_key else (True, True)
     left, right = (
         JoinSide(
             sources=analysed.source_names(side),
             delay=max(_delays(side), default=None),
-            behind=0 if by_key else _behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
+            behind=0 if by_key else _rows_behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
             direct=not any(
                 analysed.joins_streams(node) or analysed.is_stateful(str(node.nodeName()))
                 for node in analysed.nodes(side)
@@ -199,7 +199,7 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
     )
 
 
-def _marked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
+def _has_watermarked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
     """Whether the columns that Spark lets go of rows by have a watermark: the first pair of equal ones where one has.
 
     As StreamingSymmetricHashJoinHelper.findJoinKeyOrdinalForWatermark picks it, a left column before a right one.
@@ -214,13 +214,13 @@ def _marked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
 
 def _is_bounded_by(jvm: Any, join: Any, event_times: Sequence[Any], side: Any, other: Any) -> bool:
     """Whether the bound of `side` is one of its watermarked column, which Spark compares with it in any case."""
-    if not event_times or _behind(jvm, join, side.outputSet(), other) is None:
+    if not event_times or _rows_behind(jvm, join, side.outputSet(), other) is None:
         return True
     own = jvm.org.apache.spark.sql.catalyst.expressions.AttributeSet.apply(event_times[0])
-    return _behind(jvm, join, own, other) is not None
+    return _rows_behind(jvm, join, own, other) is not None
 
 
-def _behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
+def _rows_behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
     """How far behind the watermark Spark keeps rows by `attributes`, by its own solution of the join's condition."""
     solved = state_watermark(jvm, join, attributes, other, _PROBE_MS)
     if solved is None:
@@ -241,7 +241,7 @@ def state_watermark(jvm: Any, join: Any, attributes: Any, other: Any, watermark:
 def _delays(side: Any) -> Iterator[int]:
     for node in analysed.nodes(side):
         if node.nodeName() == "EventTimeWatermark":
-            yield from map(analysed.delay_of, analysed.marked(analysed.sequence(node.output())))
+            yield from map(analysed.delay_of, analysed.with_watermark(analysed.sequence(node.output())))
 
 
 def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Exception | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import jvm_of
 from headrace.spark.plans.analysed import ARBITRARY_STATE as ARBITRARY_STATE
-from headrace.spark.plans.analysed import identity, is_attribute, is_session, is_stateful, marked, sequence
+from headrace.spark.plans.analysed import identity, is_attribute, is_session, is_stateful, sequence, with_watermark
 from headrace.spark.plans.operations import state_watermark
 from headrace.spark.plans.plan_rewrite import Tree
 
@@ -129,7 +129,7 @@ def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
     if jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join):
         return watermark
     for side, other in ((join.left(), join.right()), (join.right(), join.left())):
-        if marked(sequence(side.output())):
+        if with_watermark(sequence(side.output())):
             solved = state_watermark(jvm, join, side.outputSet(), other, watermark)
             kept += [] if solved is None else [solved]
     return min(kept, default=watermark)
@@ -179,7 +179,7 @@ def _event_time(node: Tree, child: Tree) -> int | None:
     """The position, in the child's output, of the column that the operator holds against the watermark."""
     if node.name != "Aggregate":
         return _marked(child)
-    groups = set(map(identity, marked(_groups(node))))
+    groups = set(map(identity, with_watermark(_groups(node))))
     return next(
         (at for at, attribute in enumerate(sequence(child.plan.output())) if identity(attribute) in groups), None
     )
@@ -187,6 +187,6 @@ def _event_time(node: Tree, child: Tree) -> int | None:
 
 def _marked(child: Tree, *, windows: bool = True) -> int | None:
     for index, attribute in enumerate(sequence(child.plan.output())):
-        if marked([attribute]) and (windows or attribute.dataType().typeName() != "struct"):
+        if with_watermark([attribute]) and (windows or attribute.dataType().typeName() != "struct"):
             return index
     return None

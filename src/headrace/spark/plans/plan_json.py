@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.spark.jvm.gateway import gateway_with_callbacks, jvm_of
 from headrace.spark.plans.analysed import identity, nodes, sequence
-from headrace.spark.plans.plan_rewrite import frame_of, optimised
+from headrace.spark.plans.plan_rewrite import frame_of, optimise
 from headrace.spark.plans.source_uses import stream_name
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class PlanTree:
 
 def plan_tree(spark: SparkSession, analysed: Any) -> PlanTree:
     """The optimised plan of an analysed one, with the clock left in it by name."""
-    plan = optimised(spark, _with_clock(spark, analysed))
+    plan = optimise(spark, _with_clock(spark, analysed))
     root = _Lost(tries="try_" in str(plan.treeString())).restored(tree_of(json.loads(plan.toJSON())), lambda: plan)
     return PlanTree(root=root, inputs=dict(_inputs(spark, plan)), delays=tuple(_delays(spark, plan, root)))
 

@@ -39,7 +39,7 @@ def reads_all(query: StreamingQuery) -> bool:
     from py4j.protocol import Py4JError
 
     try:
-        return not any(_filters(scan) for scan, _ in _scans(_executed(query)))
+        return not any(_may_filter(scan) for scan, _ in _scans(_executed_plan(query)))
     except Py4JError:
         return True  # It has ended meanwhile, or runs by another engine.
 
@@ -53,13 +53,13 @@ def reads_again(query: StreamingQuery) -> bool | None:
     from py4j.protocol import Py4JError
 
     try:
-        kinds = {not is_shuffled for _, is_shuffled in _scans(_executed(query))}
+        kinds = {not is_shuffled for _, is_shuffled in _scans(_executed_plan(query))}
     except Py4JError:
         return None
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _executed(query: StreamingQuery) -> Any:
+def _executed_plan(query: StreamingQuery) -> Any:
     jsq: Any = query._jsq
     return jsq.streamingQuery().lastExecution().executedPlan()
 
@@ -86,7 +86,7 @@ def _scans(plan: Any, *, is_shuffled: bool = False) -> Iterator[tuple[Any, bool]
             yield from _scans(child, is_shuffled=is_shuffled)
 
 
-def _filters(leaf: Any) -> bool:
+def _may_filter(leaf: Any) -> bool:
     """Whether the scan of a stream's files may leave some of their rows out."""
     if leaf.getClass().getSimpleName() != "FileSourceScanExec":
         return False

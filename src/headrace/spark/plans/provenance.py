@@ -22,14 +22,14 @@ SHARES = 5
 _PASSING = plans.PASSING | {"Window", "Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "View"}
 
 
-def traced(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
+def trace(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
     """`frame`, which reads a prefix that is dated, with further columns of the rows that fed each row, and these.
 
     Each is a struct, whose first field is the batch, or NULL; over all of them the greatest batch is the last one that
     fed the row. Of a prefix that is named too the struct has `source`, `file` and `line`. Raises UntraceableError.
     """
     plan = _Tracing(spark).of(analysed_plan(frame))
-    return plans.frame_of(spark, plan), [plans.column_of(spark, attribute) for attribute in _fed(plan)]
+    return plans.frame_of(spark, plan), [plans.column_of(spark, attribute) for attribute in _fed_columns(plan)]
 
 
 class _Tracing:
@@ -47,7 +47,7 @@ class _Tracing:
         if BATCH in map(plans.name_of, plans.attributes(node)):
             return self._begun(node)
         below = [self.of(child) for child in sequence(node.children())]
-        fed = [attribute for child in below for attribute in _fed(child)]
+        fed = [attribute for child in below for attribute in _fed_columns(child)]
         if not fed:
             return node
         if name in ("Project", "Expand"):
@@ -95,13 +95,13 @@ class _Tracing:
     def _newest(self, attribute: Any) -> Any:
         """The greatest value of a column, under a name and an identity of its own."""
         greatest = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.aggregate.Max(attribute)
-        return plans.renamed(self.spark, greatest.toAggregateExpression(), attribute.newInstance())
+        return plans.alias_as(self.spark, greatest.toAggregateExpression(), attribute.newInstance())
 
     def _union(self, union: Any, below: Sequence[Any]) -> Any:
         """Each side with the columns of all sides, of which the others' are NULL."""
         from pyspark.sql import functions as F
 
-        fed, sides = [_fed(child) for child in below], []
+        fed, sides = [_fed_columns(child) for child in below], []
         for at, (before, child) in enumerate(zip(sequence(union.children()), below, strict=True)):
             columns = [plans.column_of(self.spark, attribute) for attribute in plans.attributes(before)]
             for side, others in enumerate(fed):
@@ -118,21 +118,23 @@ class _Tracing:
 
         frame = plans.frame_of(self.spark, child)
         by = [plans.column_of(self.spark, key) for key in keys]
-        newest = [F.max(plans.column_of(self.spark, attribute)).alias(self._name()) for attribute in _fed(child)]
+        newest = [
+            F.max(plans.column_of(self.spark, attribute)).alias(self._name()) for attribute in _fed_columns(child)
+        ]
         grouped = execution_of(frame.groupBy(*by).agg(*newest)).analyzed()
         by_name = {plans.name_of(key): key for key in keys}
         literal = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.Literal
         columns = [
             expression
             if identity(expression) in map(identity, keys)
-            else plans.renamed(
+            else plans.alias_as(
                 self.spark, by_name.get(plans.name_of(expression)) or literal(None, expression.dataType()), expression
             )
             for expression in output
         ]
-        shown = [plans.column_of(self.spark, attribute) for attribute in (*columns, *_fed(grouped))]
+        shown = [plans.column_of(self.spark, attribute) for attribute in (*columns, *_fed_columns(grouped))]
         return execution_of(plans.frame_of(self.spark, grouped).select(*shown)).analyzed()
 
 
-def _fed(node: Any) -> list[Any]:
+def _fed_columns(node: Any) -> list[Any]:
     return [attribute for attribute in plans.attributes(node) if plans.name_of(attribute).startswith(FED)]

@@ -67,15 +67,15 @@ def _content(value: Any) -> bytes:
     if kind in _PLAIN:
         return f"{kind.__name__} {value!r}".encode(errors="surrogatepass")
     if kind is dict:
-        return _joined(kind, sorted(digest([key, item]).encode() for key, item in value.items()))
+        return _join(kind, sorted(digest([key, item]).encode() for key, item in value.items()))
     if kind in (set, frozenset):
-        return _joined(kind, sorted(digest(item).encode() for item in value))
+        return _join(kind, sorted(digest(item).encode() for item in value))
     if kind in (list, tuple):
-        return _joined(kind, [digest(item).encode() for item in value])
-    return kept(value)
+        return _join(kind, [digest(item).encode() for item in value])
+    return pickle_value(value)
 
 
-def _joined(kind: type, parts: list[bytes]) -> bytes:
+def _join(kind: type, parts: list[bytes]) -> bytes:
     return b"\0".join([kind.__name__.encode(), *parts])
 
 
@@ -91,12 +91,12 @@ def send_by_value(modules: Iterable[ModuleType]) -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def kept(value: Any) -> bytes:
+def pickle_value(value: Any) -> bytes:
     """A value that a later process can take up, with classes of the user's by their names."""
     return pickle.dumps(value)
 
 
-def taken_up(data: bytes) -> Any:
+def unpickle_value(data: bytes) -> Any:
     """What `kept` was given; its classes are those of the project as it is loaded now."""
     return _Loaded(io.BytesIO(data)).load()
 

@@ -65,7 +65,7 @@ class Adding:
         return one + other
 
 
-def added_up(param: Any, one: Any, other: Any) -> Any:
+def add_up(param: Any, one: Any, other: Any) -> Any:
     """The sum of two values, as `param` adds them; None adds numbers."""
     return (param or Adding()).addInPlace(one, other)
 
@@ -170,7 +170,7 @@ class Counting:
             if added:
                 param = self.handles[name]._param
                 zero = param.zero(self.handles[name]._zero)
-                values = (total.value for total in counted(added, self._related))
+                values = (total.value for total in counted_sums(added, self._related))
                 values_by_name[name] = reduce(param.addInPlace, values, zero)
         return values_by_name
 
@@ -214,7 +214,7 @@ class Counting:
                 time.sleep(0.02)
 
 
-def counted(added: Mapping[Added, Sum], related: Callable[[Iterable[int]], Mapping[int, int]]) -> Iterator[Sum]:
+def counted_sums(added: Mapping[Added, Sum], related: Callable[[Iterable[int]], Mapping[int, int]]) -> Iterator[Sum]:
     """The sums of one batch that count, of each piece of work one.
 
     Of a task's attempts the last one. Of stages that compute the same RDD, of operators that call the same place of the

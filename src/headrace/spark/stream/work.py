@@ -47,7 +47,7 @@ def batch_work(spark: SparkSession, run_id: str, *, seconds: float) -> BatchWork
     return BatchWork(tasks_done=tasks_done, tasks=tasks, rows=rows, seconds=seconds, mark=mark)
 
 
-def asked_source(handle: StreamingQuery) -> str:
+def source_being_asked(handle: StreamingQuery) -> str:
     """The source, in Spark's words, that a query asks at this moment for what is new; empty: none.
 
     Source: MicroBatchExecution.constructNextBatch, which sets this message while it waits for the source.
