@@ -78,8 +78,8 @@ class PlainData:
 
     def as_dict(self) -> dict[str, Any]:
         """It, and all that is in it, as plain data."""
-        found = _by_name(self, self.derived)
-        return {name: value for name, value in found.items() if value is not None or name not in self.optional}
+        values = _by_name(self, self.derived)
+        return {name: value for name, value in values.items() if value is not None or name not in self.optional}
 
 
 def plain(value: Any) -> Any:
@@ -93,7 +93,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal | timedelta | Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str | int) else str(key): plain(each) for key, each in value.items()}
+        return {key if isinstance(key, str | int) else str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         each_plain = map(plain, value)
         return tuple(each_plain) if isinstance(value, tuple) else list(each_plain)
@@ -209,7 +209,9 @@ class ProjectError(HeadraceError):
     @classmethod
     def of_all(cls, findings: Iterable[Finding]) -> ProjectError:
         """The error with each of `findings` once, by file and line, without secrets."""
-        clean = [each.but(what=redacted(each.what), fix=redacted(each.fix)) for each in dict.fromkeys(findings)]
+        clean = [
+            finding.but(what=redacted(finding.what), fix=redacted(finding.fix)) for finding in dict.fromkeys(findings)
+        ]
         return cls(sorted(clean, key=lambda finding: (finding.where.file or "", finding.where.line or 0)))
 
 
@@ -261,18 +263,18 @@ class CheckpointBehind(CheckpointError):
     """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
 
 
-def imported(module: str, what: str, extra: str) -> Any:
+def imported(module: str, message: str, extra: str) -> Any:
     """A module of an optional package; raises PlatformError with `what` is missing and the extra that brings it."""
     try:
         return import_module(module)
     except ImportError as error:
         fix = f"install the extra: pip install 'headrace[{extra}]'"
-        raise PlatformError(code="HR011", what=what, fix=fix) from error
+        raise PlatformError(code="HR011", what=message, fix=fix) from error
 
 
-def first_line(said: object) -> str:
+def first_line(text: object) -> str:
     """The first line of a text, or of what a fault says; empty if it says nothing."""
-    return next((line.strip() for line in str(said).splitlines() if line.strip()), "")
+    return next((line.strip() for line in str(text).splitlines() if line.strip()), "")
 
 
 def in_one_line(text: object) -> str:
@@ -321,27 +323,27 @@ _WORDS = {
 _SYNONYMS = {word: name for name, words in _WORDS.items() for word in words.split()}
 
 
-def nearest(name: str, known: Iterable[str], *, elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
+def nearest(name: str, candidates: Iterable[str], *, elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
     """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near.
 
     elsewhere: names that are known at another place, each with what to do there.
     """
-    names = sorted(set(known))
+    names = sorted(set(candidates))
     if name in elsewhere:
         return elsewhere[name]
     if elsewhere:
-        told = nearest(name, names)
-        if told.startswith("did you mean"):
-            return told
+        proposal = nearest(name, names)
+        if proposal.startswith("did you mean"):
+            return proposal
         there = difflib.get_close_matches(name.lower(), elsewhere, n=1, cutoff=0.7)
-        return elsewhere[there[0]] if there else told
+        return elsewhere[there[0]] if there else proposal
     if not names:
         return "there is none"
-    folded = {re.sub(r"[-_\s]", "", each).lower(): each for each in names}
+    folded = {re.sub(r"[-_\s]", "", candidate).lower(): candidate for candidate in names}
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
     other = _SYNONYMS.get(snake)
     near = difflib.get_close_matches(re.sub(r"[-_\s]", "", name).lower(), folded, n=3, cutoff=0.6)
-    close = [other] if other in names else [folded[each] for each in near]
+    close = [other] if other in names else [folded[match] for match in near]
     if close and close[0].lower() == name.lower():
         close = close[:1]
     if close:

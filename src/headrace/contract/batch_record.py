@@ -163,11 +163,11 @@ class BatchRecord:
             duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
             durations=durations,
             watermark=watermark if watermark is not None and watermark > _EPOCH else None,
-            state_rows=_total(each.rows for each in progress),
-            state_bytes=_total(each.bytes for each in progress),
+            state_rows=_total(operator.rows for operator in progress),
+            state_bytes=_total(operator.bytes for operator in progress),
             state_hits=_total(load and load[0] for load in loads),
             state_misses=_total(load and load[1] for load in loads),
-            dropped_by_watermark=sum(each.late for each in progress),
+            dropped_by_watermark=sum(operator.late for operator in progress),
             sources=tuple(
                 SourceProgress(
                     name=name,
@@ -201,7 +201,7 @@ class BatchRecord:
         for name in _TIMES:
             facts[name] = datetime.fromisoformat(facts[name]) if facts.get(name) else None
         facts["sources"] = tuple(map(SourceProgress.from_dict, facts["sources"]))
-        facts["operators"] = tuple(OperatorProgress(**each) for each in facts.get("operators") or ())
+        facts["operators"] = tuple(OperatorProgress(**operator) for operator in facts.get("operators") or ())
         facts["backlog"] = Lag(**_known(Lag, facts["backlog"])) if facts["backlog"] else None
         facts["leap"] = Leap(**_known(Leap, facts["leap"])) if facts.get("leap") else None
         return cls(**facts)
@@ -269,8 +269,8 @@ def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def _total(numbers: Iterable[int | None]) -> int | None:
     """The sum; None of nothing, or where one of them is not known."""
-    known = list(numbers)
-    return sum(each for each in known if each is not None) if known and None not in known else None
+    values = list(numbers)
+    return sum(value for value in values if value is not None) if values and None not in values else None
 
 
 def _rate(value: Any) -> float:

@@ -50,7 +50,7 @@ def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
 
     The types of other fields are left alone: they may name what only type checkers import.
     """
-    owner = next(each for each in cls.__mro__ if name in get_annotations(each))
+    owner = next(base for base in cls.__mro__ if name in get_annotations(base))
     alone = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})
     return get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=marked)[name]
 
@@ -147,7 +147,7 @@ class Connector(ABC):
         """Refuse an option that would hide a member of the contract."""
         super().__init_subclass__(**more)
         contract = _contracts(cls)
-        members = {name for each in contract for name in vars(each)}
+        members = {name for base in contract for name in vars(base)}
         for owner in cls.__mro__:
             for name, kind in get_annotations(owner).items() if owner not in contract else ():
                 if name in members and "ClassVar" not in str(kind):
@@ -197,8 +197,8 @@ class Connector(ABC):
 
         Asked when a query has ended with an error, first of the sources and then of the sink.
         """
-        found = (failure.seen_in(message) for failure in self.failures)
-        return next((each for each in found if each is not None), None)
+        problems = (failure.seen_in(message) for failure in self.failures)
+        return next((problem for problem in problems if problem is not None), None)
 
 
 # A member of the contract that has one of these as a parameter asks the connector's system.
@@ -219,7 +219,7 @@ def _guarded(cls: type, name: str, lacking: Sequence[Finding]) -> property:
     """The property `name` of `cls`, whose abilities refuse as well."""
 
     def value(self: Any) -> Any:
-        given = next(vars(each)[name] for each in cls.__mro__ if name in vars(each))
+        given = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
         given = given.fget(self) if isinstance(given, property) and given.fget is not None else given
         return _refusing(given, lacking, {}) if isinstance(given, Ability) else given
 
@@ -240,17 +240,17 @@ def _refusing(given: _Given, lacking: Sequence[Finding], members: Mapping[str, A
         if isfunction(member) and not name.startswith("_") and _ASKING & set(signature(member).parameters)
         if overrides(given, name)
     }
-    known = copy(given)
+    refusing = copy(given)
     made = type(cls.__name__, (cls,), {**refused, **members, "__module__": cls.__module__})
-    object.__setattr__(known, "__class__", made)
-    return known
+    object.__setattr__(refusing, "__class__", made)
+    return refusing
 
 
 def _contracts(cls: type) -> list[type]:
-    return [each for each in cls.__mro__ if each.__module__.startswith(__package__)]
+    return [base for base in cls.__mro__ if base.__module__.startswith(__package__)]
 
 
 def overrides(connector: object, member: str) -> bool:
     """Whether the class of `connector` has a member of its own in place of the contract's default."""
-    owner = next(each for each in type(connector).__mro__ if member in vars(each))
+    owner = next(base for base in type(connector).__mro__ if member in vars(base))
     return not owner.__module__.startswith(__package__)

@@ -52,7 +52,9 @@ def canonical_server(host: str, port: int | str) -> str:
 
 def canonical_servers(servers: str, port: int | str = "") -> list[str]:
     """Those of a list `host:port, host:port`, sorted; `port` is that of a host without one."""
-    pairs = [each.strip().rpartition(":") if ":" in each else (each.strip(), "", port) for each in servers.split(",")]
+    pairs = [
+        server.strip().rpartition(":") if ":" in server else (server.strip(), "", port) for server in servers.split(",")
+    ]
     return sorted({canonical_server(host, number) for host, _, number in pairs if host})
 
 
@@ -71,7 +73,7 @@ def same_place(one: Identity, other: Identity) -> bool:
 
     A directory is one place, whatever lies in it.
     """
-    if all("path" in each and "table" not in each for each in (one, other)):
+    if all("path" in identity and "table" not in identity for identity in (one, other)):
         return bool(one["path"] == other["path"])
     parts = (one.keys() | other.keys()) - {"format"}
     return all(_same(one.get(part), other.get(part)) for part in parts)

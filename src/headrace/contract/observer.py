@@ -158,24 +158,24 @@ class QueryState(PlainData):
     def finding(self) -> Finding | None:
         """The same for the log and for pages; None where nothing is wrong."""
         if self.waits is not None:
-            what = f"query '{self.query}' is {self.state} {self.trouble}"
-            return Finding(code="HR864", what=what, fix=self.waits.fix, where=self.waits.where)
+            message = f"query '{self.query}' is {self.state} {self.trouble}"
+            return Finding(code="HR864", what=message, fix=self.waits.fix, where=self.waits.where)
         if not self.in_trouble or self.cause is None:
             return None
         if self.has_ended:
             return self.cause
-        what = f"query '{self.query}' has failed and starts again: {self.trouble}"
-        return Finding(code="HR861", what=what, fix=self.cause.fix, where=self.cause.where)
+        message = f"query '{self.query}' has failed and starts again: {self.trouble}"
+        return Finding(code="HR861", what=message, fix=self.cause.fix, where=self.cause.where)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> QueryState:
         """The state that `as_dict` was taken of; what a later version may have added is left out."""
-        known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
+        values = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         for name in ("since", "next_attempt"):
-            known[name] = datetime.fromisoformat(known[name]) if known.get(name) else None
+            values[name] = datetime.fromisoformat(values[name]) if values.get(name) else None
         for name in ("cause", "waits"):
-            known[name] = Finding.from_dict(plain[name]) if plain.get(name) else None
-        return cls(**known)
+            values[name] = Finding.from_dict(plain[name]) if plain.get(name) else None
+        return cls(**values)
 
 
 OutcomeState = Literal["finished", "stopped", "failed"]
@@ -266,7 +266,7 @@ class Observer:
         """
         return cls()
 
-    def preparing(self, what: str, query: str | None) -> None:
+    def preparing(self, step: str, query: str | None) -> None:
         """A step begins of the start of this query; None: of Spark."""
 
     def starting(self, query: str) -> None:

@@ -69,8 +69,8 @@ class Sink(Connector):
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         """The sink's content as whole batches, read in one transaction where there are transactions."""
-        what = f"what the sink {type(self).__name__} was given cannot be read back"
-        raise SinkError(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        message = f"what the sink {type(self).__name__} was given cannot be read back"
+        raise SinkError(code="HR402", what=message, fix="use a sink that can be read back, such as files or sqlite")
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         """Faults of the options, given the query's output mode, that can be seen without Spark.
@@ -78,8 +78,8 @@ class Sink(Connector):
         By default it refuses the modes that the facts do not name.
         """
         if mode not in self.facts.modes:
-            what = f"the sink {type(self).__name__} does not take {mode} mode"
-            yield OptionError(code="HR403", what=what, fix=f"use mode {' or '.join(sorted(self.facts.modes))}")
+            message = f"the sink {type(self).__name__} does not take {mode} mode"
+            yield OptionError(code="HR403", what=message, fix=f"use mode {' or '.join(sorted(self.facts.modes))}")
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         """What of the result `frame` would keep `open` from taking it, told without asking any system."""

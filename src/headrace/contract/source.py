@@ -136,15 +136,17 @@ class Source(Connector):
         for name, id_ in sorted(now.items()):
             thing, former = f"{self.object_kind} '{name}'", before.get(name)
             if not id_:
-                what = f"the id of {thing} is not known, so that it is not seen if it is deleted and created again"
-                yield OptionError(code="HR347", what=what, fix="use a broker of Kafka 2.8 or newer", severity="note")
+                message = f"the id of {thing} is not known, so that it is not seen if it is deleted and created again"
+                yield OptionError(code="HR347", what=message, fix="use a broker of Kafka 2.8 or newer", severity="note")
             elif former and id_ != former and id_ == self.accepted_ids.get(name):
-                what = f"{thing} has another id than before, which is accepted: {id_}, was {former}"
-                yield OptionError(code="HR538", what=what, severity="note")
+                message = f"{thing} has another id than before, which is accepted: {id_}, was {former}"
+                yield OptionError(code="HR538", what=message, severity="note")
             elif former and id_ != former:
-                what = f"{thing} was deleted and created again: its id is {id_}, and was {former} when the query first "
+                message = (
+                    f"{thing} was deleted and created again: its id is {id_}, and was {former} when the query first "
+                )
                 fix = f"reset the query (headrace reset QUERY){self.accepting(name, id_)}"
-                yield OptionError(code="HR346", what=f"{what}read it", fix=fix)
+                yield OptionError(code="HR346", what=f"{message}read it", fix=fix)
 
     def recreated(self, before: Mapping[str, str], now: Mapping[str, str]) -> OptionError | None:
         """That something has another id `now` than `before`, and no option accepts it."""
@@ -288,8 +290,8 @@ class Source(Connector):
         Raises SourceError when rows of the prefix are no longer there. Called by `verify` and the like, in a session
         of their own.
         """
-        what = f"what the source {type(self).__name__} has given cannot be read again"
-        raise SourceError(code="HR433", what=what, fix="read from a source that keeps its rows, such as files")
+        message = f"what the source {type(self).__name__} has given cannot be read again"
+        raise SourceError(code="HR433", what=message, fix="read from a source that keeps its rows, such as files")
 
     def read_placed(
         self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str, place_column: str

@@ -19,10 +19,10 @@ _collected: ContextVar[list[Finding] | None] = ContextVar("headrace_declaration_
 @contextmanager
 def collecting() -> Iterator[list[Finding]]:
     """Collect the faults of declarations made inside, so that all of a project's are reported together."""
-    found: list[Finding] = []
-    token = _collected.set(found)
+    findings: list[Finding] = []
+    token = _collected.set(findings)
     try:
-        yield found
+        yield findings
     finally:
         _collected.reset(token)
 

@@ -31,8 +31,8 @@ def transform(text: str, where: Where, names: Collection[str]) -> tuple[SqlTrans
     declared = {name.lower(): name for name in names}
     all_tokens = tokens(text)
     if (fault := next(_faults(all_tokens, declared), None)) is not None:
-        line, what, fix = fault
-        return None, [Finding(code="HR116", what=what, fix=fix, where=_below(where, line))]
+        line, message, fix = fault
+        return None, [Finding(code="HR116", what=message, fix=fix, where=_below(where, line))]
     statement = [token for token in all_tokens if token.text != ";"]
     inputs = dict.fromkeys(declared.get(name.lower(), name) for name in relations(statement))
     sql = text[: statement[-1].end].strip()

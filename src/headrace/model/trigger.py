@@ -112,14 +112,14 @@ def restart_of(given: Any) -> tuple[Restart, tuple[str, ...]]:
     if isinstance(given, str):
         wrong = () if given == NEVER else (f"restart has no word '{given}'",)
         return replace(Restart(), limit=0), wrong
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     faults = []
     for key, value in given.items():
         try:
-            found[key] = _read(key, value)
+            values[key] = _read(key, value)
         except ValueError as error:
             faults.append(str(error))
-    policy = replace(Restart(), **found)
+    policy = replace(Restart(), **values)
     if policy.longest_pause.seconds < policy.pause.seconds:
         faults.append(f"restart, longest_pause: {policy.longest_pause} is shorter than the pause of {policy.pause}")
     return policy, tuple(faults)
