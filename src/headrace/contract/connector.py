@@ -46,7 +46,7 @@ ProjectObject: TypeAlias = Annotated[Any, InProject("object")]
 
 @cache
 def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
-    """The type of one option, `marked` as a path or an object of the project.
+    """Return the type of one option, `marked` as a path or an object of the project.
 
     The types of other fields are left alone: they may name what only type checkers import.
     """
@@ -56,12 +56,12 @@ def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
 
 
 def path_options(connector: Any) -> tuple[str, ...]:
-    """The options of `connector` whose type holds a ProjectPath."""
+    """Return the options of `connector` whose type holds a ProjectPath."""
     return tuple(_marked(connector, "path"))
 
 
 def object_options(connector: Any) -> tuple[str, ...]:
-    """The options of `connector` whose type is a ProjectObject."""
+    """Return the options of `connector` whose type is a ProjectObject."""
     return tuple(_marked(connector, "object"))
 
 
@@ -92,7 +92,7 @@ class Failure:
     fix: str
 
     def seen_in(self, message: str) -> OptionError | None:
-        """What `message` says, if this is its failure."""
+        """Return what `message` says, if this is its failure."""
         match = re.search(self.pattern, message)
         return OptionError(code=self.code, what=self.what.format(**match.groupdict()), fix=self.fix) if match else None
 
@@ -103,7 +103,7 @@ class Jars:
 
     name: what `headrace jars` calls them, and the directory that they are kept in.
     alone: coordinates whose own needs are not fetched with them. sources: files of `headrace.spark` in Java, which are
-        compiled into a jar beside the others.
+        compiled into a jar next to the others.
     """
 
     name: str
@@ -144,7 +144,11 @@ class Connector(ABC):
     failures: ClassVar[tuple[Failure, ...]] = ()
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Refuse an option that would hide a member of the contract."""
+        """Refuse an option that would hide a member of the contract.
+
+        Raises:
+            TypeError: An option has the name of such a member.
+        """
         super().__init_subclass__(**more)
         contract = _contracts(cls)
         members = {name for base in contract for name in vars(base)}
@@ -184,16 +188,16 @@ class Connector(ABC):
         return None
 
     def identity(self) -> Identity | None:
-        """Which thing of which system it reads or writes, in one spelling and without secrets; None: it cannot tell.
+        """Return which thing of which system it reads or writes, in one spelling, without secrets; None: not known.
 
         By it, two queries that write to one place are refused, and a changed source or sink is reported.
-        Plain data for JSON, with a `system` and what tells one thing from another there: `path` and `format` of files,
-        `server`, `database` and `table` of a database, `servers` and `topics` of a broker. See `same_place`.
+        Plain data for JSON, with a `system` and what distinguishes one thing from another there: `path` and `format` of
+        files, `server`, `database` and `table` of a database, `servers` and `topics` of a broker. See `same_place`.
         """
         return None
 
     def explain_failure(self, message: str) -> OptionError | None:
-        """What `message`, of Spark and with every cause, says of this connector; None if it is about something else.
+        """Return what `message`, of Spark with every cause, says of this connector; None: nothing.
 
         Asked when a query has ended with an error, first of the sources and then of the sink.
         """
@@ -208,7 +212,7 @@ _Given = TypeVar("_Given")
 
 
 def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connector:
-    """`connector`, some of whose options have no value here: what would ask its system raises ProjectError instead."""
+    """Return `connector` so that what would ask its system raises ProjectError: some of its options have no value here."""
     members = (item for contract in _contracts(type(connector)) for item in vars(contract).items())
     named = {name for name, member in members if isinstance(member, property)}
     abilities = {name: _guarded(type(connector), name, lacking) for name in named}
@@ -251,6 +255,6 @@ def _contracts(cls: type) -> list[type]:
 
 
 def overrides(connector: object, member: str) -> bool:
-    """Whether the class of `connector` has a member of its own in place of the contract's default."""
+    """Return whether the class of `connector` has a member of its own in place of the contract's default."""
     owner = next(base for base in type(connector).__mro__ if member in vars(base))
     return not owner.__module__.startswith(__package__)

@@ -16,7 +16,7 @@ _S3 = {"s3": "s3a", "s3n": "s3a"}
 
 
 def canonical_path(path: str) -> str:
-    """`path` in one spelling: absolute and without links on this machine's disks, without secrets elsewhere."""
+    """Return `path` in one spelling: absolute and without links on this machine's disks, without secrets elsewhere."""
     scheme, separator, rest = path.partition("://")
     if separator and scheme.lower() != "file":
         authority, _, below = rest.partition("/")
@@ -29,7 +29,7 @@ def canonical_path(path: str) -> str:
 
 
 def canonical_address(url: str) -> str:
-    """`url` in one spelling, without account and options, which may be secret; a text that is no url as it is."""
+    """Return `url` in one spelling, without account and options, which may be secret; other texts as they are."""
     parts = urlsplit(url)
     if not parts.scheme:
         return url.rstrip("/")
@@ -38,7 +38,7 @@ def canonical_address(url: str) -> str:
 
 
 def canonical_table(table: str) -> str:
-    """`database.table` in lower case: one text for each table of Spark's own catalog, however it is written."""
+    """Return `database.table` in lower case: one text for each table of Spark's own catalog, however it is written."""
     parts = table.lower().split(".")
     if len(parts) > 1 and parts[0] == "spark_catalog":
         parts = parts[1:]
@@ -46,12 +46,12 @@ def canonical_table(table: str) -> str:
 
 
 def canonical_server(host: str, port: int | str) -> str:
-    """`host:port` in one spelling; the names of this machine's own loopback are one."""
+    """Return `host:port` in one spelling; the names of this machine's own loopback are one."""
     return f"{'localhost' if is_loopback(host) else host.lower().rstrip('.')}:{port}"
 
 
 def canonical_servers(servers: str, port: int | str = "") -> list[str]:
-    """Those of a list `host:port, host:port`, sorted; `port` is that of a host without one."""
+    """Return those of a list `host:port, host:port`, sorted; `port` is that of a host without one."""
     pairs = [
         server.strip().rpartition(":") if ":" in server else (server.strip(), "", port) for server in servers.split(",")
     ]
@@ -59,7 +59,7 @@ def canonical_servers(servers: str, port: int | str = "") -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a connection to `host` stays within this machine."""
+    """Return whether a connection to `host` stays within this machine."""
     if not host or host.startswith("/") or host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
 
 
 def same_place(one: Identity, other: Identity) -> bool:
-    """Whether two identities name one place; a format is no part of it, and of two lists one common member is enough.
+    """Return whether two identities name one place; formats do not count, and of two lists one common member is enough.
 
     A directory is one place, whatever lies in it.
     """
@@ -80,7 +80,7 @@ def same_place(one: Identity, other: Identity) -> bool:
 
 
 def shown(identity: Identity) -> str:
-    """An identity in words: the path or the table, and the system that holds it."""
+    """Write an identity in words: the path or the table, and the system that holds it."""
     within = "/".join(str(identity[part]) for part in ("server", "database") if part in identity)
     name = identity.get("table") or ", ".join(identity.get("topics") or ())
     place = str(within or identity.get("path") or ", ".join(identity.get("servers") or ()) or identity.get("system"))

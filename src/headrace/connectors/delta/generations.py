@@ -46,7 +46,7 @@ class DeltaReset(SinkReset):
 
     place: DeltaPlace
 
-    def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
+    def row_counts(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         own = own_state(self.place, session(), context)
         if own is None:
             return ()
@@ -70,7 +70,7 @@ class DeltaReset(SinkReset):
         theirs = ledger.app(context.query, generation, ledger.HANDOVER)
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         path, name, table = self.place.path, self.place.text, self.place.find(session())
         if table is None or not any(query == context.query for query, _ in ledger.progress_of_all(table.now().txn_ids)):
             return
@@ -81,7 +81,7 @@ class DeltaReset(SinkReset):
         else:
             rename(session(), name, lake.name_aside(name, context))
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def restore(self, context: SinkContext, session: Session) -> None:
         path, name, spark = self.place.path, self.place.text, session()
         there = self.place.find(spark)
         if path is not None:

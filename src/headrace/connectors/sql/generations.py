@@ -24,7 +24,7 @@ from headrace.errors import NothingChanged
 class TableReset(OfTable, SinkReset):
     """A table set aside, brought back, discarded, or handed to the next generation."""
 
-    def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
+    def row_counts(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         if not self.is_there:
             return ()
         dialect = self.dialect()
@@ -48,7 +48,7 @@ class TableReset(OfTable, SinkReset):
             if owner is not None and owner.is_of(context):
                 ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         dialect, name = self.dialect(), self.table
         with locked(dialect, name, context) as ledger:
             owner, aside = owner_of(ledger, name), aside_name(context, name)
@@ -62,7 +62,7 @@ class TableReset(OfTable, SinkReset):
             if name != ledger.table:
                 ledger.forget_owner(name)
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def restore(self, context: SinkContext, session: Session) -> None:
         dialect, name = self.dialect(), self.table
         with locked(dialect, name, context) as ledger:
             connection, aside = ledger.connection, aside_name(context, name)
