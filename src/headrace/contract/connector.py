@@ -212,7 +212,7 @@ _Given = TypeVar("_Given")
 
 
 def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connector:
-    """Return `connector` so that what would ask its system raises ProjectError: some of its options have no value here."""
+    """Return `connector`, whose options lack values here, so that asking its system raises ProjectError."""
     members = (item for contract in _contracts(type(connector)) for item in vars(contract).items())
     named = {name for name, member in members if isinstance(member, property)}
     abilities = {name: _guarded(type(connector), name, lacking) for name in named}

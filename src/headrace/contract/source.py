@@ -110,8 +110,8 @@ class Source(Connector):
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """Report rows of `prefix` that can be seen, without a JVM, to be no longer there.
 
-        Called before each start with the batches that were planned and not committed: Spark makes them again, and leaves
-        out what is missing then without an error (files), or loses it.
+        Called before each start with the batches that were planned and not committed: Spark makes them again, and
+        leaves out what is missing then without an error (files), or loses it.
 
         Raises:
             SourceError: Rows are missing.
@@ -120,8 +120,8 @@ class Source(Connector):
     def changed(self, prefix: SourcePrefix) -> OptionError | None:
         """Return what of `prefix` is seen, without a JVM, to differ from when its batches were planned.
 
-        Asked before each start about the batches that were planned and not committed: the sink may hold them already, and
-        state that is made again from other rows would not fit it. Such a start is refused.
+        Asked before each start about the batches that were planned and not committed: the sink may hold them already,
+        and state that is made again from other rows would not fit it. Such a start is refused.
         """
         return None
 
