@@ -107,7 +107,7 @@ _FIXES: Mapping[str, Mapping[str, _Fix]] = {
         "UNRESOLVABLE_TABLE_VALUED_FUNCTION": (
             "take range, explode, inline, stack or json_tuple; a source, table or view is named without brackets"
         ),
-        "WRONG_NUM_ARGS": lambda values, _: wrong_words.signature_of(values["functionName"]),
+        "WRONG_NUM_ARGS": "see {functionName} in Spark's SQL reference, 'Functions'",
         "INVALID_WITHIN_GROUP_EXPRESSION": (
             "write {funcName}(0.5) WITHIN GROUP (ORDER BY x); percentile_approx(x, 0.5) takes it plainly"
         ),
@@ -190,7 +190,10 @@ _FIXES: Mapping[str, Mapping[str, _Fix]] = {
         "INVALID_EXTRACT_BASE_FIELD_TYPE": (
             "name the column alone; if it is JSON in a text, parse it first: from_json({base}, 'a INT, b STRING').a"
         ),
-        "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE": lambda values, _: wrong_words.conversion(values),
+        "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE": (
+            "name a column of that type, or convert {inputSql}: to_timestamp for times, CAST for numbers and texts, "
+            "split or from_json to make a list of a text, [0] or explode to take the elements of one"
+        ),
         "DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES": (
             "compare or compute with one type: CAST(x AS {left}); in a list look by array_contains(list, x); AND and "
             "OR join comparisons, as x > 0"

@@ -15,7 +15,7 @@ from typing import Any
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where, first_line
 from headrace.spark.messages import wrong_words
 from headrace.spark.messages.conditions import code_and_fix
-from headrace.spark.messages.wrong_words import of_python, signature_of
+from headrace.spark.messages.wrong_words import of_python
 
 _SINK = "return the DataFrame and read the query's sink; the memory sink holds the result as a table of the session"
 _NOTHING = "leave it out: each batch is read once, and a view that several queries ask for is computed by each"
@@ -240,7 +240,7 @@ def finding_of(
         return Finding(code=code, what=f"{subject}: {_with_proposals(sentence)}", fix=fix, where=where)
     if called_with := re.search(r"Method (\w+)\(\[.*\]\) does not exist", sentence):
         message = f"{subject} gives the function {called_with[1]} arguments of other types than it takes"
-        fix = f"{signature_of(called_with[1])}; a format is a text in quotes, a column F.col('name')"
+        fix = f"see {called_with[1]} in PySpark's reference; a format is a text in quotes, a column F.col('name')"
         return Finding(code="HR460", what=message, fix=fix, where=where)
     text = f"{name or ''} {sentence}"
     refusal = next((candidate for candidate in REFUSALS if candidate.fits(name, text)), UNNAMED)

@@ -6,58 +6,34 @@ import difflib
 import inspect
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import nearest
 from headrace.spark import ddl
 
-# What other databases, and pandas, call a function of Spark.
+# What other engines of streams call a function of Spark.
 _ELSEWHERE = {
     "tumble": "window(time, '1 hour')",
     "hop": "window(time, '1 hour', '10 minutes')",
     "session": "session_window(time, '5 minutes')",
     "time_bucket": "window(time, '1 hour').start",
-    **dict.fromkeys(("unnest", "flatten_table"), "explode(list)"),
-    "group_concat": "array_join(collect_list(x), ',')",
-    "datetime": "to_timestamp(x)",
+    "unnest": "explode(list)",
     "getdate": "the source's own time; current_timestamp() differs each time a batch is made",
-    **dict.fromkeys(("str_to_date", "strptime"), "to_timestamp(x, 'yyyy-MM-dd')"),
-    "parse_date": "to_date(x, 'yyyy-MM-dd')",
-    **dict.fromkeys(("strftime", "format_date"), "date_format(time, 'yyyy-MM-dd')"),
-    **dict.fromkeys(("timestamp_trunc", "datetime_trunc"), "date_trunc('hour', time)"),
-    "safe_cast": "try_cast(x AS INT)",
-    "convert": "CAST(x AS INT)",
-    **dict.fromkeys(("json_extract", "json_value"), "get_json_object(x, '$.a')"),
-    "countif": "count_if(x > 1)",
-    "array_length": "size(list)",
-    "approx_distinct": "approx_count_distinct(x)",
-    "generate_series": "sequence(1, 10)",
-    "uuid_generate_v4": "uuid()",
-    "watermark": "the source's `watermark`",
-    "current_watermark": "the source's `watermark`; its value is in the progress of each batch",
+    **dict.fromkeys(("watermark", "current_watermark"), "the source's `watermark`"),
 }
 _OF_PYTHON = {
     "foreachBatch": "return the DataFrame and give the query the sink foreach_batch, which takes the function",
     "start": "return the DataFrame; the query starts it",
     "outputMode": "return the DataFrame; the query has a mode",
     "trigger": "return the DataFrame; the query has a trigger",
-    "append": "use union(other), or unionByName(other)",
-    "merge": "use join(other, 'key')",
-    "rename": "use withColumnRenamed('old', 'new')",
-    "sort_values": "sort where the result is read",
-    "apply": "use withColumn with functions of pyspark.sql.functions, or mapInPandas",
-    "iterrows": "use functions of pyspark.sql.functions, or mapInPandas for code over rows",
-    "map": "use select or withColumn, or mapInPandas for code over rows",
-    "shape": "count in the query: groupBy().count()",
+    **dict.fromkeys(("apply", "iterrows", "map"), "use select or withColumn, or mapInPandas for code over rows"),
 }
 _CLAUSES = (
     *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER"),
     *("LIMIT", "JOIN", "UNION", "WITH", "BETWEEN", "DISTINCT"),
 )
 _WITH_BY = ("GROUP", "ORDER", "PARTITION", "SORT", "CLUSTER")
-_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR", "MILLISECOND")
-_TYPES_AT = r"(?:ARRAY|BIGINT|BINARY|BOOLEAN|DATE|DECIMAL|DOUBLE|FLOAT|INT|MAP|STRING|STRUCT|TIMESTAMP)"
 _TOKEN = re.compile(r"\s+|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|.", re.DOTALL)
 _ALIKE = 0.7
 # What to write for a sign that SQL has not.
@@ -87,41 +63,6 @@ def function(name: str) -> str:
 def _propose(name: str, names: Iterable[str], otherwise: str) -> str:
     near = nearest(name, names)
     return near if near.startswith("did you mean") else otherwise
-
-
-def signature_of(name: str) -> str:
-    """Show how a function is called, as PySpark declares it."""
-    from pyspark.sql import functions
-
-    declared = getattr(functions, name.lower(), None)
-    try:
-        signature = inspect.signature(declared) if callable(declared) else None
-    except ValueError:
-        signature = None
-    if signature is None:
-        return f"see {name} in Spark's SQL reference, 'Functions'"
-    shown = []
-    for parameter in signature.parameters.values():
-        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-        required = parameter.default is parameter.empty
-        shown.append(f"{star}{parameter.name}" if required else f"[{parameter.name}]")
-    return f"write {name.lower()}({', '.join(shown)}); what stands in square brackets may be left out"
-
-
-def conversion(values: Mapping[str, str]) -> str:
-    """Propose how an argument becomes one of the type that is needed, from the parameters of Spark's condition."""
-    given, needed, text = values.get("inputType", ""), values.get("requiredType", ""), values.get("inputSql", "x")
-    if "INTERVAL" in given:
-        return f"add or subtract the interval itself, as time - {text}; or give a number of days"
-    if "TIMESTAMP" in needed:
-        return f"make it a TIMESTAMP in the source's schema, or by to_timestamp({text}); seconds by timestamp_seconds"
-    if given == "STRING" and ("ARRAY" in needed or "MAP" in needed):
-        return f"make a list of it first: split({text}, ','), or from_json({text}, 'ARRAY<STRING>') for JSON"
-    if given.startswith(("ARRAY", "MAP")):
-        return f"take one element: {text}[0]; all of them: explode({text}) AS item; their number: size({text})"
-    first = re.split(" or ", needed.strip("()"), flags=re.IGNORECASE)[0].strip("()")
-    as_type = {"NUMERIC": "DOUBLE", "INTEGRAL": "INT"}.get(first, first)
-    return f"name a column of that type, or cast it: CAST({text} AS {as_type})"
 
 
 def type_name(name: str) -> str:
@@ -230,8 +171,7 @@ def fix_at(place: Stop | None) -> str:
 def _fixes(place: Stop, last: str) -> Iterator[str]:
     """The fixes that apply to a place behind the word `last`, the best one first; the last one always applies."""
     word, before = place.word.upper(), [text.upper() for text in place.before]
-    after = place.behind[0].upper() if place.behind else ""
-    if word == "/" and "/" in (after, last):
+    if word == "/" and "/" in (*place.behind[:1], last):
         yield _SIGNS["#"]
     if word == "=" and last in (":", "="):
         yield "write a single = to compare"
@@ -240,34 +180,18 @@ def _fixes(place: Stop, last: str) -> Iterator[str]:
     yield from _comma_fixes(place, word, last, before)
     if last.upper() in _WITH_BY:
         yield _ORDER if word == "BY" else f"write {last.upper()} BY"
-    if re.fullmatch(_TYPES_AT, word) and "CAST" in before:
-        yield f"write AS between value and type: CAST(x AS {word})"
     if len(before) == 1 and not word:
         yield f"'{last}' is no type: {type_name(last)}"
     for text in (place.word, last):
         # A name that was given by AS is no misspelt clause.
         if (meant := _clause(text)) and not (text == last and before[-2:-1] == ["AS"]):
             yield f"did you mean {meant} in place of {text}?"
-    if "INTERVAL" in before[-3:]:
-        yield f"{nearest(word.rstrip('S'), _UNITS)} A length of time is INTERVAL 5 MINUTES"
-    if word in ("IS", "NOT") and after == "NONE":
-        yield "write IS NULL, or IS NOT NULL"
-    if word == "NOT" and after == "NULL":
-        yield "write IS NOT NULL"
-    if before.count("CASE") > before.count("END") or "CASE" in before[-2:]:
-        yield "close CASE WHEN ... THEN ... ELSE ... with END"
-    if word == "WHERE" and "WHERE" in before:
-        yield "write one WHERE, and AND between its conditions"
-    if (word == "FROM" and "WHERE" in before) or (word in ("BY", "GROUP", "HAVING", "WHERE") and "ORDER" in before):
-        yield _ORDER
+    if (word in ("FROM", "WHERE") and "WHERE" in before) or (word in ("BY", "GROUP", "HAVING") and "ORDER" in before):
+        yield f"{_ORDER}, each once"
     if "TOP" in before[-2:]:
         yield "a stream has no first rows: leave TOP out; in a table write LIMIT at the end"
-    if last.upper() == "FILTER":
-        yield "write FILTER (WHERE condition)"
     if not word:
         yield f"the text ends too early: write what belongs behind {last or 'it'}"
-    if before[-2:-1] == ["AS"]:
-        yield f"put a name of two words in backticks: `{last} {place.word}`; else a comma is missing"
     yield f"write a comma, an operator or AND between {last or 'it'} and {place.word}"
 
 
