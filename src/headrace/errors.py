@@ -1,4 +1,4 @@
-"""The errors and findings of Headrace (where, code, what, fix), and what it tells as plain data.
+"""The errors and findings of Headrace (where, code, what, fix), and values as plain data.
 
 HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)

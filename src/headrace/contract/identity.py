@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-# Plain data without secrets, as JSON can keep it: `system`, and below it what tells one thing from another there.
+# Plain data without secrets, as JSON can keep it: `system`, and below it what identifies one thing there.
 Identity: TypeAlias = Mapping[str, Any]
 
 _S3 = {"s3": "s3a", "s3n": "s3a"}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# What is said of a source beside its connector, and of a query beside its sink.
+# What is declared of a source next to its connector, and of a query next to its sink.
 BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
     "source": ("watermark", "renamed_from"),
     "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late"),
@@ -185,7 +185,7 @@ def build(
 ) -> tuple[Any | None, list[Finding]]:
     """The connector that `options` describe, or None and every fault of them; nothing of the connector is run.
 
-    `lines` tells where single options stand, if that is known; `unresolved` are options that were given but whose
+    `lines`: where single options stand, if that is known; `unresolved` are options that were given but whose
     values are not known, so that they are not also reported as missing; with `may_lack` they stay as they are written.
     No finding repeats a value; it may be secret.
     """
@@ -246,7 +246,7 @@ def unknown_options(
 ) -> list[Finding]:
     """A finding for each of `options` that the connector does not have, at its own line.
 
-    lines: of a file in which keys that are not the connector's stand beside it.
+    lines: of a file in which keys that are not the connector's stand next to it.
     """
     known = registry.option_names(kind, name)
     # Without lines it is Python, where they are arguments of the same call, or of the query's decorator.

@@ -122,7 +122,7 @@ class DeclaredCounter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeclaredSettings(QuerySettings):
-    """What is declared of a query beside its rows; without a sink only where a fault has been reported.
+    """What is declared of a query apart from its rows; without a sink only where a fault has been reported.
 
     late: the sink of the rows that it drops as late.
     """

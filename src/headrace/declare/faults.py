@@ -33,7 +33,11 @@ def is_collecting() -> bool:
 
 
 def report(finding: Finding) -> None:
-    """Collect `finding`, or raise it as a ProjectError where nobody collects."""
+    """Collect `finding`.
+
+    Raises:
+        ProjectError: No project is being loaded.
+    """
     if is_collecting():
         cast("list[Finding]", _collected.get()).append(finding)
     else:

@@ -83,7 +83,7 @@ def _adapter(cls: Any, name: str) -> TypeAdapter[Any]:
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Whether `value` is of the type `hint` as it stands; False may also mean that only pydantic can tell."""
+    """Whether `value` is of the type `hint` as it stands; False may also mean that only pydantic knows."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(part, value) for part in parts)

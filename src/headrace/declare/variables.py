@@ -83,7 +83,7 @@ class Variables:
         return value
 
     def _resolved(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str:
-        """What stands in place of a reference; itself where that cannot be told, which is a finding."""
+        """Return what stands in place of a reference; itself, with a finding, where that is not known."""
         reference, inside = match.group(), match.group(1) or ""
         if reference == "$$":
             return "$"

@@ -207,7 +207,7 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
         message, fix = error.what, error.fix
     elif isinstance(error, SyntaxError) and "codec can't decode" in text:
         fix = "save the file as UTF-8 text"
-        try:  # Python does not tell the line.
+        try:  # Python does not name the line.
             read_text(file)
         except NoText as wrong:
             message, where = str(wrong), replace(where, line=wrong.line or where.line)
@@ -217,10 +217,10 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
 
 
 def _fix(error: BaseException) -> str:
-    """What to do about an exception of a user's file, as far as its kind tells."""
+    """Say what to do about an exception of a user's file, by its kind."""
     text = str(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"install the package that provides '{error.name}', or put {error.name}.py beside headrace.yml"
+        return f"install the package that provides '{error.name}', or put {error.name}.py next to headrace.yml"
     if "SESSION" in text or (isinstance(error, AttributeError) and text.startswith("'NoneType' object")):
         return (
             "no session is there while the project is loaded; read data in a function that asks for it by its "
@@ -252,7 +252,7 @@ class ProjectFiles:
     """The files of a project.
 
     modules: the Python files that are loaded when `headrace.yml` does not name them: those at the top that import
-        headrace as they are loaded, for no other can declare anything, and a script beside them must not be run.
+        headrace as they are loaded, for no other can declare anything, and a script next to them must not be run.
     passed_over: Python files at the top that are not loaded.
     """
 

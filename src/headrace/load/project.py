@@ -84,7 +84,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
         if late_of in project.queries:
             project = with_late_query(project, project.queries[late_of], late_sink, late.kind, late.where)
     if findings:
-        # What is whole is judged too, so that one look tells all that is wrong.
+        # What is whole is judged too, so that one load reports all that is wrong.
         lines = {where.line for where in reading.misplaced}
         entries = {name: entry for section in _SECTIONS for name, entry in _mapping(top.get(section)).items()}
         unsound = [name for name, entry in entries.items() if not lines.isdisjoint(entry.lines())]

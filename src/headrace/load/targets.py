@@ -133,7 +133,7 @@ def state_store(
 ) -> dict[str, str]:
     """Spark's settings for the options of the project and, over them, of the target; what is wrong goes to `reading`.
 
-    `spark`: the keys that are set beside it as plain settings of Spark.
+    `spark`: the keys that are also set as plain settings of Spark.
     """
     given = {**_read(project, "state_store", reading), **_read(target, f"{whose}, state_store", reading)}
     settings = {OPTIONS[name].spark_key: value for name, (value, _) in given.items()}

@@ -35,7 +35,7 @@ _ELSEWHERE = {
     "output": "write it as sink",
     "watermark": "write it below the source: watermark: {column: time, delay: 2 hours}",
 }
-# Beside the kind of a source.
+# What stands next to the kind of a source.
 SOURCE_KEYS = BESIDE["source"]
 WATERMARK_KEYS = ("column", "delay")
 _EXAMPLE = "files: {path: ..., format: json, schema: ...}"

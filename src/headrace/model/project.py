@@ -174,7 +174,7 @@ ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuerySettings(Declaration):
-    """What is said of a query beside its rows and its sinks.
+    """What is declared of a query apart from its rows and its sinks.
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
     renamed_from: the names that it had before, the newest first.

@@ -15,7 +15,7 @@ _SECOND, _FIVE_MINUTES, _TEN_MINUTES = map(Duration.parse, ("1 second", "5 minut
 
 
 class _Trigger:
-    """`ends`: a query with it ends by itself. `_says`: what it is, as messages tell it."""
+    """`ends`: a query with it ends by itself. `_says`: what it is, for messages."""
 
     ends: ClassVar[bool] = False
     _says: ClassVar[str]
@@ -83,10 +83,10 @@ TRIGGERS = (Default, Every, AvailableNow, Once, Continuous, RealTime)
 
 @dataclass(frozen=True, kw_only=True)
 class Restart:
-    """A restart policy: the pause doubles with each failure, and failures are counted anew after a quiet time.
+    """A restart policy: the pause doubles with each failure, and the count of failures begins again after a quiet time.
 
     limit: after so many restarts the next failure is final; 0: none is made; None: there is no limit. pause: before the
-    first restart. longest_pause: before any. quiet: what a query has to run without failing to be counted anew.
+    first restart. longest_pause: before any. quiet: how long a query runs without a failure until it begins again.
     """
 
     limit: int | None = None

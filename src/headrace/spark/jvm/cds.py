@@ -59,7 +59,7 @@ def archive_for(java: Java) -> Path | None:
 
 
 def options(java: Java) -> list[str]:
-    """What to tell the JVM so that it uses the archive; nothing where none fits.
+    """Return the JVM's options for the archive; none where no archive fits.
 
     `auto`: a JVM that does not like the archive after all continues silently.
     """
@@ -184,7 +184,7 @@ def _stamp(path: Path) -> str:
 
 
 def _notes() -> Iterator[tuple[Path, dict[str, str]]]:
-    """What each archive was made for, as its note beside it says."""
+    """What each archive was made for, from the note next to it."""
     for path in cache().glob("*.json"):
         try:
             yield path, dict(json.loads(path.read_text(encoding="utf-8")))

@@ -253,7 +253,7 @@ def _escape(text: str) -> str:
 def _hold_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait for the end of the block.
 
-    In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would
+    In the middle of a fork, Python forgets what a handler raises, or leaves a process that no code knows. A mask would
     not do: the signal would come by another thread.
     """
     held: list[int] = []

@@ -176,7 +176,7 @@ def folder_of(connector: Jars, directory: Path) -> Path:
 
 
 def content(connector: Jars) -> str:
-    """What tells that a directory holds the jars of `connector`, and no others."""
+    """Name the jars of `connector` so that a directory of others has another name."""
     return "\n".join((*connector.coordinates, *connector.alone, *map(digest, connector.sources))) + "\n"
 
 
@@ -235,7 +235,7 @@ class CompileError(Exception):
 
 
 def digest(source: str) -> str:
-    """What tells a compiled source from one that was compiled of another text, or for another Spark."""
+    """Identify a compiled source by its text and by the Spark that it was compiled for."""
     text = (files("headrace.spark") / source).read_bytes()
     return f"{source}:{version('pyspark')}:{hashlib.sha256(text).hexdigest()[:16]}"
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
 # The JVM prints its warnings on standard output, where `--json` prints lines that programs read. Those of an archive of
-# classes that does not fit tell a user nothing.
+# classes that does not fit are of no use to a user.
 JVM_WARNINGS = ("-Xlog:disable", "-Xlog:all=warning,cds=off,cds+dynamic=off,class+path=off:stderr")
 # For the short-lived JVM that only puts the driver's command line together.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
@@ -100,7 +100,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
 
 
 def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "", memory: str = "") -> list[str]:
-    """What the driver's JVM is told besides Spark's settings, which gives it `memory`.
+    """Return the options of the driver's JVM that are not Spark's settings, which give it `memory`.
 
     A collector that the project's `own` options or the environment name stays: a JVM that is given two does not start.
     """
@@ -141,7 +141,7 @@ def _collector(purpose: Purpose, memory: str) -> list[str]:
 
 
 def _output_settings(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
-    """What lets the log tell of which query and batch a line is: of Python workers, and of Spark's scheduler.
+    """Return the settings by which lines of Python workers and of Spark's scheduler name their query and batch.
 
     On a cluster a worker's lines stay on its machine, and in another Python there may be no Headrace.
     """
@@ -163,7 +163,7 @@ def _start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_HOME", str(Path(str(files("pyspark")))))
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
         # PySpark imports it at its first call into the JVM; here it is read while the JVM starts. No daemon: of a start
-        # that is broken off, Python must not end in the middle of an import, whose locks nobody would release.
+        # that is broken off, Python must not end in the middle of an import, whose locks would never be released.
         threading.Thread(target=import_module, args=("pandas",), name="import of pandas").start()
     # An exception comes to the user as a finding; py4j and PySpark would log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 _BETWEEN = "\x1f"
 # How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
 WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-# Of those that begin with "mdc.", Spark tells the log too; see log4j2.properties.
+# Of those that begin with "mdc.", Spark gives to the log too; see log4j2.properties.
 QUERY = "mdc.headrace.query"
 
 
@@ -104,7 +104,7 @@ def executor_memory(spark: SparkSession) -> int:
 
 
 def is_cluster(spark: SparkSession) -> bool:
-    """Whether a session has executors beside its driver."""
+    """Return whether a session has executors of its own, apart from its driver."""
     return not str(spark.sparkContext.master).startswith("local")
 
 
@@ -119,7 +119,7 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def executors(spark: SparkSession) -> int:
-    """How many executors a session has beside its driver."""
+    """Return how many executors a session has, without its driver."""
     return int(java_context(spark).getExecutorMemoryStatus().size()) - 1
 
 

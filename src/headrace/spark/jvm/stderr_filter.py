@@ -1,6 +1,6 @@
-"""Standard error of Spark and its Python workers: lines that carry facts, and lines that tell nothing.
+"""Standard error of Spark and its Python workers: lines that carry facts, and lines without any.
 
-A worker's output comes to the driver's standard error by way of the JVM, and nothing in it tells whose it is. The
+A worker's output comes to the driver's standard error by way of the JVM, and nothing in it names its query. The
 worker knows: Spark gives each task the local properties of the query's thread. So this module, run as Spark's daemon of
 Python workers, which are forks of it, marks what the user's functions print and log with the query and the batch.
 """
@@ -40,7 +40,7 @@ _LIBRARY = re.compile(
 # Begins such a line, as log4j2.properties and Python workers write it; nothing that is read by people contains it.
 MARK = "\x1e"
 _MARK = MARK.encode()
-# What is told of each line as well, as the log of a run.
+# These get each line as well, as the log of a run does.
 taps: list[Callable[[Said], None]] = []
 # Spark's, in each batch.
 BATCH = "streaming.sql.batchId"
@@ -49,7 +49,7 @@ Destination: TypeAlias = Literal["log", "stderr", "both"]
 
 
 def informative_lines(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The lines that tell something: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
+    """Yield the lines with facts: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
 
     A worker that Spark listens to no more, or did not wait for, ends with a trace that says so; the query's own failure
     tells why.
@@ -111,9 +111,9 @@ def drop_lines(*starts: bytes) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """One line; what it does not tell is None.
+    """One line; what it does not name is None.
 
-    to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which tells the query. ms:
+    to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which names the query. ms:
     when it was said, in milliseconds since 1970.
     """
 
@@ -216,7 +216,7 @@ class _Marked:
             self.write(line)
 
     def end_line(self) -> None:
-        """Tell what has no end of a line."""
+        """Write what has no end of a line yet."""
         if self._open is not None:
             (source, rest), self._open = self._open, None
             self._line(source, rest)

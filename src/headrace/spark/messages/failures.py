@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Installed: TypeAlias = Callable[[], Iterable[Failure]]
-# Where a worker died, as by the kernel's out-of-memory killer, its connection alone may tell: an end of the stream or
+# Where a worker died, as by the kernel's out-of-memory killer, only its connection may show it: an end of the stream or
 # of the socket that Spark's reader of the worker met. A damaged file of the state or a zipped input ends in the same
 # exceptions, met by other readers; the first line of Spark's own in the trace says which. Trying those again would only
 # delay what no attempt can fix.
@@ -37,7 +37,7 @@ class Known:
 
     conditions: of Spark, Delta or Kafka, as their messages have them in brackets. `what` takes the pattern's groups.
     lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then. of_files: Spark
-    says the same where the store of a file did not answer; the cause of its error tells.
+    says the same where the store of a file did not answer; the cause of its error shows which it is.
     """
 
     code: str
@@ -397,7 +397,7 @@ def _innermost(text: str) -> str:
 
 
 def worker_fault(text: str) -> str | None:
-    """What the text of Spark's exception tells of one of its Python workers: that it died, or never came; else None."""
+    """Return what Spark's exception says of a Python worker: that it died, or never connected; None: nothing."""
     worker = _of_worker(text)
     return None if worker is None else worker.what
 

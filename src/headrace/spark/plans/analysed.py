@@ -133,7 +133,7 @@ def sequence(scala: Any) -> Iterator[Any]:
 
 
 def identity(attribute: Any) -> int:
-    """What tells one attribute of a plan from all others."""
+    """Return the number by which Spark knows an attribute of a plan."""
     return int(attribute.exprId().id())
 
 

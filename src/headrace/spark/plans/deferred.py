@@ -110,7 +110,7 @@ def defer() -> Iterator[None]:
 
 
 class _Arrival:
-    """Tells when PySpark has been imported."""
+    """Calls a function once PySpark has been imported."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self.tell = tell

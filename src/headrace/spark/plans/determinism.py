@@ -36,7 +36,7 @@ _NONE: Traces = frozenset()
 
 @dataclass(frozen=True, kw_only=True)
 class Determinism:
-    """What the result of a plan depends on beside its rows, each in Spark's words.
+    """What the result of a plan depends on apart from its rows, each in Spark's words.
 
     clocks: expressions that give the time of the batch.
     by_order: aggregates and the like whose value depends on which row comes first.

@@ -38,8 +38,8 @@ _PROBE_MS = 10**13  # A watermark to solve the condition for; far from 0, as Spa
 class Aggregation:
     """One aggregation over a stream.
 
-    given: the timestamp columns of its rows, told only if not `bounded`.
-    by: the keys; times: the timestamp columns of the sources that the keys are made of, told only if not `bounded`.
+    given: the timestamp columns of its rows, only if not `bounded`.
+    by: the keys; times: the timestamp columns of the sources that the keys are made of, only if not `bounded`.
     watermarks: the columns that have a watermark below it; later: those that get one only above it.
     bounded: a key is the event-time column or a window of it, so that Spark knows when a group is finished.
     sessions_alone: session windows are the only keys. python: the names of aggregate functions written in Python.

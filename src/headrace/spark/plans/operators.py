@@ -69,7 +69,7 @@ def kind_of(tree: Tree) -> str:
 def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[PlannedOperator, ...]:
     """The stateful operators of an analysed streaming plan.
 
-    The optimised plan tells which of them still have the event-time column: Spark prunes it before a deduplication or
+    The optimised plan shows which of them still have the event-time column: Spark prunes it before a deduplication or
     join that does not name it, and then drops nothing there. An aggregation in complete mode never drops a row, unless
     its groups are sessions.
     """

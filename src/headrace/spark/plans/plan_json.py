@@ -1,6 +1,6 @@
 """Spark's optimised plan of a streaming query as a Python tree, read in one call to the JVM.
 
-The analysed plan would not do: what Spark keeps as state follows the optimised one, in which columns that nobody reads
+The analysed plan would not do: what Spark keeps as state follows the optimised one, in which columns that are not read
 are gone and a WHERE is part of a join. Source: TreeNode.toJSON, IncrementalExecution and MicroBatchExecution of Spark.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STREAMS = ("StreamingRelation", "StreamingRelationV2", "StreamingDataSourceV2Relation")
 # The expressions that read the clock, and whether each has a time zone.
 _CLOCK = {"CurrentTimestamp": False, "Now": False, "CurrentDate": True, "LocalTimestamp": True}
-# What a JSON leaves out and nobody needs, or reads elsewhere.
+# What a JSON leaves out and is not needed, or is read elsewhere.
 _KNOWN_LOST = {
     "dataSource",
     "sourceIdentifyingName",

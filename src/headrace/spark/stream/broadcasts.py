@@ -83,7 +83,7 @@ def send_by_value(modules: Iterable[ModuleType]) -> None:
     """Let Spark's Python workers have what `modules` define.
 
     Spark pickles a user's function with the copy of cloudpickle inside PySpark, which keeps its own record of such
-    modules: what the package of that name is told does not reach it.
+    modules: a call of the package of that name does not reach it.
     """
     from pyspark import cloudpickle
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH, EXECUTION = "streaming.sql.batchId", "spark.sql.execution.id"
-# How long the list of a stage's RDDs may take to come: Spark fills it beside the tasks.
+# How long the list of a stage's RDDs may take to come: Spark fills it while the tasks run.
 _PATIENCE_SECONDS = 2.0
 
 
@@ -103,7 +103,7 @@ class _Union:
 class QueryCounter:
     """What a query's function gets for the name of a counter: functions for rows `add` to it.
 
-    Without an accumulator nobody counts: `check` and `verify` compute rows that no batch is made of.
+    Without an accumulator nothing is counted: `check` and `verify` compute rows that no batch is made of.
     """
 
     def __init__(self, name: str, zero: Any, param: Any, accumulator: Accumulator[Updates] | None = None) -> None:

@@ -27,7 +27,7 @@ def read_state(
     """The state that `batch` left in an operator: `key STRUCT, value STRUCT, partition_id INT`.
 
     options: what names a part of it, as `joinSide` or `stateVarName` of Spark's reader. The session must have
-    PARTITIONS set. A variable of a processor has other columns beside the key.
+    PARTITIONS set. A variable of a processor has other columns next to the key.
     """
     reader = spark.read.format("statestore").option("operatorId", operator).option("batchId", batch)
     for name, value in (options or {}).items():

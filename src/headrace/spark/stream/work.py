@@ -1,4 +1,4 @@
-"""What Spark's own status tells of a run's work: its executors, and how far the running batches are."""
+"""What Spark's own status says of a run's work: its executors, and how far the running batches are."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def block_managers(spark: SparkSession) -> Iterator[tuple[str, str]]:
 
 
 def _executors(spark: SparkSession, *, active: bool) -> Iterator[Any]:
-    """What AppStatusStore.executorList, which Spark keeps with or without its UI, tells of each, or of living ones."""
+    """What AppStatusStore.executorList, which Spark keeps with or without its UI, has of each, or of living ones."""
     infos = java_context(spark).statusStore().executorList(active).iterator()
     while infos.hasNext():
         yield infos.next()
@@ -119,7 +119,7 @@ def is_forgotten(spark: SparkSession) -> bool:
     """Whether no master of a standalone cluster that can be reached knows the application.
 
     A master gives an application up when its own connection to the driver breaks, as one that was restarted has, and
-    does not tell the driver; Spark then waits for executors without an end. The master is asked for as many executors
+    does not notify the driver; Spark then waits for executors without an end. The master is asked for as many executors
     as the session has asked for. Waits for the answer, up to `spark.rpc.askTimeout`.
 
     Source: SparkContext.requestTotalExecutors; Master.handleRequestExecutors and Master.onDisconnected.
@@ -128,13 +128,13 @@ def is_forgotten(spark: SparkSession) -> bool:
 
     if not (spark.sparkContext.master or "").startswith("spark://"):
         return False
-    # Dynamic allocation says anew what it wants as soon as that changes.
+    # Dynamic allocation asks again as soon as what it wants changes.
     bounded = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
     context, nowhere = java_context(spark), jvm_of(spark).PythonUtils.toScalaMap({})
     try:
         return not context.requestTotalExecutors(1 if bounded else UNBOUNDED, 0, nowhere)
     except Py4JJavaError:
-        # The connection by which the driver knows the master is closed. A session that has ended tells so by itself.
+        # The connection by which the driver knows the master is closed. A session that has ended shows it by itself.
         return not context.isStopped()
 
 
@@ -146,7 +146,7 @@ def thread_names(spark: SparkSession) -> set[str]:
 def task_skew(spark: SparkSession, run_id: str, *, after: int) -> tuple[float | None, int]:
     """How often the time of its median task the longest one took, in the longest stage of the jobs beyond `after`.
 
-    And the newest of these jobs. None: no stage had several tasks, or Spark does not tell it any more.
+    And the newest of these jobs. None: no stage had several tasks, or Spark does not know it any more.
 
     Source: AppStatusStore.jobsList, which gives the newest job first, and AppStatusStore.taskSummary.
     """
