@@ -96,7 +96,7 @@ def beside_of(
     parts: int = 1,
 ) -> VerifyingBeside:
     """What verifies each hundredth of a second, beside a run."""
-    monkeypatch.setattr(beside, "take_last_turn", object)
+    monkeypatch.setattr(beside, "use_low_priority_pool", object)
     return VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
 
 
@@ -168,7 +168,7 @@ def test_no_session_is_begun_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
 
     looked, tried, findings = threading.Event(), list[str](), list[Finding]()
     verifying = beside_of(monkeypatch, verify, findings)
-    monkeypatch.setattr(beside, "take_last_turn", looked.set)
+    monkeypatch.setattr(beside, "use_low_priority_pool", looked.set)
     verifying.progressed(RECORD)
     assert looked.wait(60)
     time.sleep(0.1)
