@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.connectors.kafka.client import ADDRESS_FIX
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
@@ -29,6 +30,7 @@ _PASSING = (
     *("CONCURRENT_TRANSACTIONS", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE"),
 )
+_NO_ADDRESS = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION")
 # What the client would print by itself: that it is fenced off is told as a finding.
 _SILENT = logging.getLogger("headrace.kafka")
 # Spark would cut timestamps to milliseconds.
@@ -115,8 +117,8 @@ def explained(error: Exception, place: str, what: str) -> Exception:
         fix = "let the user write the topic and its ledger topic, and use the transactional id 'headrace/*'"
     elif found.name() == "MSG_SIZE_TOO_LARGE":
         fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
-    elif found.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
-        fix = "create the topic, or correct the name and the partition that the row gives"
+    elif found.name() in _NO_ADDRESS:
+        return SinkError(code="HR408", what=f"{what} at {place}: a row names {reason}", fix=ADDRESS_FIX)
     return SinkError(code="HR434", what=f"{what} at {place}: {reason}", fix=fix)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import topic_ledger
-from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
-from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
+from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
+from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages, fault
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
@@ -156,6 +157,22 @@ class KafkaSink(TopicTarget, contract.Sink):
         what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(code="HR402", what=what, fix=fix)
+
+    def explain_failure(self, message: str) -> contract.OptionError | None:
+        """The broker is asked for a topic: Java's client reports one that is not there as a broker that is away."""
+        unknown = re.search(r"Topic (\S+) not present in metadata", message)
+        if unknown is not None and self._lacks(unknown[1]):
+            what = f"a row of the result names topic '{unknown[1]}', which is not there"
+            return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
+        return super().explain_failure(message)
+
+    def _lacks(self, topic: str) -> bool:
+        try:
+            return topic_ledger.is_unknown(self.settings, topic)
+        except Exception as error:
+            if isinstance(error, ImportError) or fault(error) is not None:
+                return False
+            raise
 
     @property
     def ledger(self) -> KafkaLedger | None:

@@ -13,11 +13,12 @@ from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
+from headrace.connectors.kafka.client import ADDRESS_FIX
 from headrace.connectors.kafka.prefix import ends
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
 from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
+from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,7 +177,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         delivery, producer = _Delivery(), self._connect()
         producer.begin_transaction()
         try:
-            self._produce(producer, rows, header(known.life, batch), delivery)
+            self._produce(producer, rows, batch, header(known.life, batch), delivery)
             if left := producer.flush(COMMIT_SECONDS):
                 raise _timed_out(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
             if delivery.error is not None:
@@ -191,18 +192,21 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         producer.commit_transaction(COMMIT_SECONDS)
         self._is_in_doubt, self.known = False, known
 
-    def _produce(self, producer: Producer, rows: pa.Table, mark: bytes, delivery: _Delivery) -> None:
+    def _produce(self, producer: Producer, rows: pa.Table, batch: int, mark: bytes, delivery: _Delivery) -> None:
         """Hand the rows to the client, which sends them at the side."""
         topic, sent = self.target.topic, 0
         for part in rows.to_batches(max_chunksize=10_000):
             for row in part.to_pylist():
                 given = {name.lower(): value for name, value in row.items()}
-                partition = given.get("partition")
+                to, partition = topic or given["topic"], given.get("partition")
+                if to is None:
+                    what = f"a row of batch {batch} of query '{self.context.query}' names no topic"
+                    raise SinkError(code="HR408", what=what, fix=ADDRESS_FIX)
                 more = {} if partition is None else {"partition": partition}
                 headers = [(each["key"], each["value"]) for each in given.get("headers") or ()]
                 self._give(
                     producer,
-                    topic or given["topic"],
+                    to,
                     given.get("value"),
                     given.get("key"),
                     headers=[*headers, (HEADER, mark)],

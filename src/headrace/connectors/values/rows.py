@@ -88,7 +88,7 @@ def find_undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[
 
     Whoever names an encoding takes that upon himself.
     """
-    if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
+    if rules.format not in ("csv", "text", "avro") or (rules.format == "csv" and rules.is_named("encoding", "charset")):
         return
     for each in fields:
         if _holds_text(each.dataType):
