@@ -49,8 +49,8 @@ def out(events):
 """
 # By name: the topic and the partition that a row names, TOPIC for one that is there, and what the finding says of them.
 ADDRESSES: dict[str, tuple[str, str, str]] = {
-    "a topic that is not there": ("'nowhere'", "CAST(NULL AS INT)", "nowhere"),
-    "a partition that is not there": ("'TOPIC'", "7", "7"),
+    "a topic that is not there": ("'nowhere'", "CAST(NULL AS INT)", "topic 'nowhere'"),
+    "a partition that is not there": ("'TOPIC'", "7", "partition 7"),
     "no topic": ("CAST(NULL AS STRING)", "0", "topic"),
     "no name of a topic": ("'a topic'", "CAST(NULL AS INT)", "a topic"),
 }

@@ -67,7 +67,7 @@ FAILURES = (
     ),
     Failure(
         code="HR408",
-        pattern=r"(?P<words>null topic present in the data|Invalid partition: \S+|InvalidTopicException: [^\n]*)",
+        pattern=r"(?P<words>contains a null topic|Invalid partition: \S+|InvalidTopicException: [^\n]*)",
         what="a row of the result names no topic, or no place that Kafka could have: {words}",
         fix=ADDRESS_FIX,
     ),

@@ -103,6 +103,16 @@ def is_transient(error: Exception) -> bool:
     return found is not None and (found.retriable() or found.name() in (*_FENCED, *_PASSING))
 
 
+def with_address(error: KafkaError, topic: str, partition: int | None) -> KafkaError:
+    """The error of a message, with its address if that is what is wrong; such an error stays."""
+    from confluent_kafka import KafkaError
+
+    if error.name() not in _NO_ADDRESS:
+        return error
+    named = f"topic '{topic}'" if partition in (None, -1) else f"partition {partition} of topic '{topic}'"
+    return KafkaError(error.code(), f"a row names {named}: {error.str()}")
+
+
 def explained(error: Exception, place: str, what: str) -> Exception:
     """An exception of Kafka's client as a SinkError: what was not done, and why; another one as it is."""
     found = fault(error)
@@ -118,7 +128,7 @@ def explained(error: Exception, place: str, what: str) -> Exception:
     elif found.name() == "MSG_SIZE_TOO_LARGE":
         fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
     elif found.name() in _NO_ADDRESS:
-        return SinkError(code="HR408", what=f"{what} at {place}: a row names {reason}", fix=ADDRESS_FIX)
+        return SinkError(code="HR408", what=f"{what} at {place}: {reason}", fix=ADDRESS_FIX)
     return SinkError(code="HR434", what=f"{what} at {place}: {reason}", fix=fix)
 
 

@@ -39,7 +39,7 @@ class _Delivery:
 
     def __call__(self, error: Any, message: Any) -> None:
         if error is not None:
-            self.error = self.error or error
+            self.error = self.error or kafka.with_address(error, message.topic(), message.partition())
             return
         place = (message.topic(), message.partition())
         self.ends[place] = max(self.ends.get(place, 0), message.offset() + 1)
@@ -221,10 +221,14 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def _give(self, producer: Producer, *message: Any, **more: Any) -> None:
         """Hand over one message; where the client's queue is full, wait until there is room again."""
+        from confluent_kafka import KafkaException
+
         limit = time.monotonic() + COMMIT_SECONDS
         while True:
             try:
                 return producer.produce(*message, **more)
+            except KafkaException as error:
+                raise _raised(kafka.with_address(error.args[0], message[0], more.get("partition"))) from error
             except BufferError:
                 if time.monotonic() > limit:
                     raise _timed_out("the broker takes no messages") from None
