@@ -12,7 +12,7 @@ from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
-from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages, fault
+from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.connectors.not_asked import findings_of
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+# Of a broker that is away it has no such cause.
+_UNKNOWN_TOPIC = re.compile(r"Topic (\S+) not present in metadata .*\n.*UnknownTopicOrPartitionException")
 COLUMNS = ("key", "value", "topic", "partition", "headers")
 _OWN = ("kafka.bootstrap.servers", "topic", "includeheaders")
 _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
@@ -159,20 +161,11 @@ class KafkaSink(TopicTarget, contract.Sink):
         raise SinkError(code="HR402", what=what, fix=fix)
 
     def explain_failure(self, message: str) -> contract.OptionError | None:
-        """The broker is asked for a topic: Java's client reports one that is not there as a broker that is away."""
-        unknown = re.search(r"Topic (\S+) not present in metadata", message)
-        if unknown is not None and self._lacks(unknown[1]):
-            what = f"a row of the result names topic '{unknown[1]}', which is not there"
-            return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
-        return super().explain_failure(message)
-
-    def _lacks(self, topic: str) -> bool:
-        try:
-            return topic_ledger.is_unknown(self.settings, topic)
-        except Exception as error:
-            if isinstance(error, ImportError) or fault(error) is not None:
-                return False
-            raise
+        unknown = _UNKNOWN_TOPIC.search(message) if self.topic is None else None
+        if unknown is None:
+            return super().explain_failure(message)
+        what = f"a row of the result names topic '{unknown[1]}', which is not there"
+        return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
 
     @property
     def ledger(self) -> KafkaLedger | None:

@@ -207,15 +207,6 @@ def partitions(settings: Mapping[str, Any], topic: str) -> list[tuple[str, int]]
     return [] if found.error is not None else [(topic, number) for number in sorted(found.partitions)]
 
 
-def is_unknown(settings: Mapping[str, Any], topic: str) -> bool:
-    """Whether the broker answers that it has no such topic. Raises KafkaException."""
-    from confluent_kafka import KafkaError
-    from confluent_kafka.admin import AdminClient
-
-    error = AdminClient(dict(settings)).list_topics(topic, ANSWER_SECONDS).topics[topic].error
-    return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
 def require_ledger(target: TopicTarget) -> None:
     """Make the ledger topic where there is none. Raises KafkaException, and SinkError where it would lose lines."""
     from confluent_kafka import KafkaError, KafkaException
