@@ -61,7 +61,7 @@ class TableSink(contract.CatalogSink):
         files = self.files_in(spark, found)
         if found is not None:
             self._require_fit(spark, found, frame.schema, context)
-        if files.is_local and not files.is_prepared and aside.holds_data(files.path):
+        if files.is_local and not files.is_prepared and aside.held(Path(files.path)):
             what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
             raise SinkError(code="HR407", what=what, fix=fix)
@@ -82,7 +82,7 @@ class TableSink(contract.CatalogSink):
         return {"system": "catalog", "table": self.catalog_table, "format": self.format}
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        yield from file_form.result_findings(frame, self.format, self.partition_by, context)
+        yield from file_form.result_findings(frame, self.format, self.partition_by, context.query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         return self._files(frame.sparkSession).refused_values(frame, self.partition_by)

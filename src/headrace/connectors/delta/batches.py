@@ -1,9 +1,8 @@
-"""One batch, one version of a Delta table, and the form of that table: once, and never from an older driver."""
+"""One batch, one version of a Delta table: once, and never from an older driver."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,19 +10,17 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
-from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, State, at_path
+from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, at_path
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
-from headrace.connectors.not_asked import missing_columns, partition_findings, twice
 from headrace.connectors.spark_catalog import quoted
 from headrace.connectors.spark_files.formats import refused_partitions, refusing
 from headrace.contract import RefusedValue, SinkContext
-from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.errors import HeadraceError, SinkError
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _CONSTRAINTS = (
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
@@ -32,7 +29,6 @@ _CONSTRAINTS = (
     "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
 )
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-_REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(kw_only=True)
@@ -181,75 +177,6 @@ class DeltaStore(BatchStore["DataFrame"]):
         return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {what}", fix=fix)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableSchema:
-    """The columns of a result, its key, and the columns that the table is partitioned by."""
-
-    schema: StructType
-    key: Sequence[str]
-    partition_by: Sequence[str]
-
-    def incompatibilities(self, context: SinkContext) -> Iterator[Finding]:
-        """What keeps the result from being a table at all."""
-        for fault in twice(self.schema.names):
-            what = f"the result of query '{context.query}': {fault}"
-            yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
-        for name in self.schema.names:
-            if _REFUSED.search(name):
-                what = (
-                    f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
-                )
-                yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
-        yield from missing_columns("key", self.key, self.schema.names, context.query)
-        yield from partition_findings(self.partition_by, self.schema.names, context.query)
-
-    def create(self, spark: SparkSession, where: str, context: SinkContext) -> None:
-        """Make the table; `where` is its name in SQL."""
-        from pyspark.errors import PySparkException
-
-        parts = ", ".join(quoted(name) for name in self.partition_by)
-        columns = ", ".join(f"{quoted(part.name)} {part.dataType.simpleString()}" for part in self.schema.fields)
-        statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
-        try:
-            spark.sql(statement)
-        except PySparkException as error:
-            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
-            raise SinkError(code="HR404", what=what, fix="change the query's last select") from error
-
-    def additions(self, state: State, table: str, context: SinkContext, *, adds: bool) -> list[str]:
-        """The columns that must be added, as SQL declares them; raises SinkError with every difference that stays."""
-        there = {part.name.lower(): part for part in state.schema.fields}
-        ours = {name.lower() for name in self.schema.names}
-        differences, added = [], []
-        for part in self.schema.fields:
-            found = there.get(part.name.lower())
-            declared = f"{quoted(part.name)} {part.dataType.simpleString()}"
-            if found is None and adds and part.name not in self.key:
-                added.append(declared)
-            elif found is None:
-                differences.append(f"it has no column '{part.name}'")
-            elif found.dataType.simpleString() != part.dataType.simpleString():
-                has = found.dataType.simpleString()
-                differences.append(
-                    f"its column '{found.name}' is {has}, the result's is {part.dataType.simpleString()}"
-                )
-        differences += [
-            f"its column '{found.name}' is not in the result" for low, found in there.items() if low not in ours
-        ]
-        if self.partition_by and list(self.partition_by) != state.partitions:
-            by = ", ".join(state.partitions) or "nothing"
-            differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
-        if differences:
-            only_new_columns = not adds and all("has no column" in difference for difference in differences)
-            way = "set on_schema_change to add" if only_new_columns else "change the query's last select"
-            what, fix = (
-                f"{table} does not fit the result of query '{context.query}'",
-                f"{way}, or write to another table",
-            )
-            raise SinkError([Finding(code="HR406", what=f"{what}: {each}", fix=fix) for each in differences])
-        return added
-
-
 def refused_in_delta(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:
     """The values of `frame` that a table with these partitions would change; Delta reads times back without the era."""
     return refused_partitions(frame, partitions, signed_years=False)
@@ -274,7 +201,3 @@ def merge(where: str, source: str, key: Sequence[str]) -> str:
         f"MERGE INTO {where} AS t USING {source} AS s ON {same} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -16,18 +16,10 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
+from headrace.connectors.delta import table as delta_tables
 from headrace.connectors.delta.batches import shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_rows, own_state
-from headrace.connectors.delta.table import (
-    NOTE,
-    DeltaPlace,
-    DeltaTable,
-    LogCutError,
-    State,
-    forget,
-    named,
-    require_delta,
-)
+from headrace.connectors.delta.table import DeltaPlace, DeltaTable, LogCutError, State, forget
 from headrace.connectors.exactly_once import lake
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
@@ -156,7 +148,7 @@ def require_alone(state: State, name: str, context: SinkContext) -> None:
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
     """Let the table `name` of Spark's catalog be called `other`."""
-    table, _ = named(spark, name, SinkError)
+    table, _ = delta_tables.named(spark, name, SinkError)
     location = None if table is None else table.location
     with _translate_errors(name):
         spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
@@ -198,9 +190,9 @@ class DeltaRename(SinkRename):
         state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
-        require_delta(session(), SinkError)
+        delta_tables.require_delta(session(), SinkError)
         spark, name, former = session(), self.place.text, self.renamed_from
-        (new, kind), (old, _) = named(spark, name, SinkError), named(spark, former, SinkError)
+        (new, kind), (old, _) = delta_tables.named(spark, name, SinkError), delta_tables.named(spark, former, SinkError)
         if old is None or ledger.own_mark(context) not in old.now().txn_ids:
             if new is None:
                 what = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
@@ -338,7 +330,7 @@ def _commit(state: State, former: State, context: SinkContext, wanted: Progress,
         ledger.RESTORES: former.version,
     }
     marks = {ledger.own_mark(context): wanted.number, ledger.own_mark(context, ledger.REWOUND): before}
-    with applied(state.table.spark, {NOTE: json.dumps(note)}):
+    with applied(state.table.spark, {delta_tables.NOTE: json.dumps(note)}):
         state.restore(former, marks)
 
 

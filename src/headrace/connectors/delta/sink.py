@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,21 +11,26 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import DeltaStore, TableSchema, refused_in_delta
+from headrace.connectors.delta.batches import DeltaStore, refused_in_delta
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
 from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
-from headrace.connectors.not_asked import findings_of
-from headrace.connectors.spark_catalog import is_name
+from headrace.connectors.not_asked import findings_of, missing_columns, partition_findings, twice
+from headrace.connectors.spark_catalog import is_name, quoted
 from headrace.connectors.spark_files import aside
 from headrace.errors import Finding, SinkError
+from headrace.spark.messages.refusals import first_sentence
 from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# What Delta does not take in the name of a column.
+_NO_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +99,15 @@ class DeltaSink(contract.Sink):
     def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         place, spark = self._place, frame.sparkSession
-        form = self._fitting_schema(frame, context)
+        self._require_result(frame, context)
         table = place.find(spark)
         if table is None:
             require_lines_fit(context, place.text, ())
             self._require_empty()
-            form.create(spark, place.in_sql, context)
+            self._create_table(frame, context)
             table = place.find(spark)
             assert table is not None, "it was made a moment ago"
-        added = form.additions(table.now(), str(place), context, adds=self.on_schema_change == "add")
+        added = self._missing_columns(table.now(), frame.schema, context, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), context)
         epoch, last = among_writers(str(place), lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
@@ -118,7 +124,16 @@ class DeltaSink(contract.Sink):
         return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        yield from self._table_schema(frame).incompatibilities(context)
+        names, query = frame.columns, context.query
+        for fault in twice(names):
+            what = f"the result of query '{query}': {fault}"
+            yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
+        for name in names:
+            if _NO_COLUMN.search(name):
+                what = f"the result of query '{query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
+        yield from missing_columns("key", self.key, names, query)
+        yield from partition_findings(self.partition_by, names, query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         table = self._place.find(frame.sparkSession)
@@ -131,20 +146,11 @@ class DeltaSink(contract.Sink):
                 yield from misfits(context, place.text, tuple)
                 return
             adds = self.on_schema_change == "add"
-            self._table_schema(frame).additions(table.now(), str(place), context, adds=adds)
+            self._missing_columns(table.now(), frame.schema, context, adds=adds)
             self._require_ours(table.now(), context)
             yield from misfits(context, place.text, lambda: self._lines(table.now(), context))
         except SinkError as error:
             yield from findings_of(error)
-
-    def _table_schema(self, frame: DataFrame) -> TableSchema:
-        return TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-
-    def _fitting_schema(self, frame: DataFrame, context: contract.SinkContext) -> TableSchema:
-        form = self._table_schema(frame)
-        if found := list(form.incompatibilities(context)):
-            raise SinkError(found)
-        return form
 
     def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
@@ -191,11 +197,11 @@ class DeltaSink(contract.Sink):
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
-        form = self._fitting_schema(frame, context)
+        self._require_result(frame, context)
         table = self._place.find(frame.sparkSession)
         if table is None:
             raise not_there(str(self._place), context)
-        form.additions(table.now(), str(self._place), context, adds=False)
+        self._missing_columns(table.now(), frame.schema, context, adds=False)
         return table
 
     def _seen(self) -> State | None:
@@ -217,9 +223,53 @@ class DeltaSink(contract.Sink):
     def _place(self) -> DeltaPlace:
         return DeltaPlace(path=self.path, table=self.table, error=SinkError)
 
+    def _require_result(self, frame: DataFrame, context: contract.SinkContext) -> None:
+        if findings := list(self.check_result(frame, context)):
+            raise SinkError(findings)
+
+    def _create_table(self, frame: DataFrame, context: contract.SinkContext) -> None:
+        from pyspark.errors import PySparkException
+
+        where, parts = self._place.in_sql, ", ".join(quoted(name) for name in self.partition_by)
+        columns = ", ".join(_declaration(name, frame.schema) for name in frame.columns)
+        statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
+        try:
+            frame.sparkSession.sql(statement)
+        except PySparkException as error:
+            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
+            raise SinkError(code="HR404", what=what, fix="change the query's last select") from error
+
+    def _missing_columns(
+        self, state: State, schema: StructType, context: contract.SinkContext, *, adds: bool
+    ) -> list[str]:
+        """The columns that the table lacks, as SQL declares them. Raises SinkError with all differences that stay."""
+        table = {field.name.lower(): field for field in state.schema.fields}
+        result = {name.lower() for name in schema.names}
+        differences, missing = [], []
+        for field in schema.fields:
+            column, kind = table.get(field.name.lower()), field.dataType.simpleString()
+            if column is None and adds and field.name not in self.key:
+                missing.append(_declaration(field.name, schema))
+            elif column is None:
+                differences.append(f"it has no column '{field.name}'")
+            elif column.dataType.simpleString() != kind:
+                of_table = column.dataType.simpleString()
+                differences.append(f"its column '{column.name}' is {of_table}, the result's is {kind}")
+        differences += [f"its column '{table[name].name}' is not in the result" for name in table if name not in result]
+        if self.partition_by and list(self.partition_by) != state.partitions:
+            by = ", ".join(state.partitions) or "nothing"
+            differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
+        if differences:
+            has_more = not adds and all("has no column" in difference for difference in differences)
+            fix = "set on_schema_change to add" if has_more else "change the query's last select"
+            what = f"{self._place} does not fit the result of query '{context.query}'"
+            fix += ", or write to another table"
+            raise SinkError([Finding(code="HR406", what=f"{what}: {text}", fix=fix) for text in differences])
+        return missing
+
     def _require_empty(self) -> None:
         directory = self._place.directory
-        if directory is not None and directory.exists() and (not directory.is_dir() or aside.holds_data(directory)):
+        if directory is not None and directory.exists() and (not directory.is_dir() or aside.held(directory)):
             what = f"'{directory}' holds files that are no Delta table"
             raise SinkError(code="HR407", what=what, fix="write to an empty directory")
 
@@ -276,3 +326,8 @@ class DeltaSink(contract.Sink):
             entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1
         state.enter(entered)
         return last.epoch + 1, lines[-1] if lines else None
+
+
+def _declaration(name: str, schema: StructType) -> str:
+    """A column as SQL declares it."""
+    return f"{quoted(name)} {schema[name].dataType.simpleString()}"

@@ -78,7 +78,7 @@ class FileSink(contract.Sink):
         return {"system": "files", "path": contract.canonical_path(self.path), "format": self.format}
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        yield from file_form.result_findings(frame, self.format, self.partition_by, context)
+        yield from file_form.result_findings(frame, self.format, self.partition_by, context.query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         return self._files.refused_values(frame, self.partition_by)

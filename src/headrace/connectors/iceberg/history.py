@@ -76,9 +76,7 @@ class SnapshotHistory:
             whole = True
             if base is None:
                 return None
-        return SnapshotOffset(
-            table=str(self.table.metadata.table_uuid), base=base, whole=whole, snapshot=base, position=0
-        )
+        return SnapshotOffset(table=self.table_id, base=base, whole=whole, snapshot=base, position=0)
 
     def advance(self, start: SnapshotOffset, limit: int | None, until: int | None) -> SnapshotOffset:
         """The offset after at most `limit` more files, none of them added after the snapshot `until`."""
@@ -148,13 +146,14 @@ class SnapshotHistory:
                 size += _number(snapshot.summary, "added-files-size")
         return rows, size, since
 
-    def ids(self, name: str) -> dict[str, str]:
-        """The UUID that the table was given when it was created, by `name`."""
-        return {name: str(self.table.metadata.table_uuid)}
+    @property
+    def table_id(self) -> str:
+        """The UUID that the table was given when it was created."""
+        return str(self.table.metadata.table_uuid)
 
     def require_same(self, offset: SnapshotOffset) -> None:
         """Raise SourceError where another table has the name now."""
-        if offset.table != str(self.table.metadata.table_uuid):
+        if offset.table != self.table_id:
             what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
             raise SourceError(code="HR346", what=what, fix=fix)

@@ -107,8 +107,8 @@ class IcebergLedger(SinkLedger):
 
     def _own(self, context: SinkContext) -> TableLedger | None:
         with suppress(SinkError), self.place.translate_errors():
-            table = self.place.find()
-            return None if table is None else TableLedger.of_table(table, context)
+            own = own_table(self.place, context)
+            return None if own is None else own[1]
         return None
 
 

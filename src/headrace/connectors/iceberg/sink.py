@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
+from headrace.connectors.iceberg import generations
 from headrace.connectors.iceberg import table as iceberg_columns
 from headrace.connectors.iceberg.batches import IcebergStore, Written
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
-from headrace.connectors.iceberg.generations import (
-    IcebergAdoption,
-    IcebergRename,
-    IcebergReset,
-    IcebergRewind,
-    IcebergSwap,
-)
-from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, require_ours
+from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, own_table, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
 from headrace.connectors.not_asked import findings_of, missing_columns
 from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
@@ -110,10 +104,10 @@ class IcebergSink(Sink):
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         with self._place.translate_errors():
-            table = self._place.find()
-            ledger = None if table is None else TableLedger.of_table(table, context)
-            if table is None or ledger is None:
+            own = own_table(self._place, context)
+            if own is None:
                 raise no_result(str(self._place), context)
+            table, ledger = own
             current = table.current_snapshot()
             tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
             return Snapshot(rows=frame_of(spark, table, ledger.schema, tasks, None), batch=ledger.last)
@@ -123,26 +117,26 @@ class IcebergSink(Sink):
         return IcebergLedger(place=self._place)
 
     @property
-    def rename(self) -> IcebergRename:
+    def rename(self) -> generations.IcebergRename:
         former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
-        return IcebergRename(place=self._place, renamed_from=self.renamed_from, former=former)
+        return generations.IcebergRename(place=self._place, renamed_from=self.renamed_from, former=former)
 
     @property
-    def reset(self) -> IcebergReset:
-        return IcebergReset(place=self._place, droppable=True)
+    def reset(self) -> generations.IcebergReset:
+        return generations.IcebergReset(place=self._place, droppable=True)
 
     @property
-    def rewind(self) -> IcebergRewind:
-        return IcebergRewind(place=self._place, name=str(self._place))
+    def rewind(self) -> generations.IcebergRewind:
+        return generations.IcebergRewind(place=self._place, name=str(self._place))
 
     @property
-    def adoption(self) -> IcebergAdoption:
-        return IcebergAdoption(place=self._place, find=self._foreign, takes_over=True, tells_batches=True)
+    def adoption(self) -> generations.IcebergAdoption:
+        return generations.IcebergAdoption(place=self._place, find=self._foreign, takes_over=True, tells_batches=True)
 
     @property
-    def swap(self) -> IcebergSwap:
+    def swap(self) -> generations.IcebergSwap:
         beside = replace(self, table=name_beside(self.table), renamed_from="")
-        return IcebergSwap(place=self._place, beside=beside)
+        return generations.IcebergSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headrace.connectors.iceberg.stream import Settings
-
 
 @dataclass(frozen=True, kw_only=True)
 class Iceberg(Source):
@@ -64,7 +62,7 @@ class Iceberg(Source):
         return SourceFacts(replayable=True, rate_limited=self.max_files_per_trigger is not None)
 
     def problems(self) -> Iterator[OptionError]:
-        yield from self._place.problems()
+        yield from self.place.problems()
         yield from not_above_zero(self, "max_files_per_trigger")
         starts = ("starting", "starting_snapshot", "starting_timestamp")
         given = [name for name in starts if getattr(self, name) != getattr(Iceberg, name)]
@@ -72,45 +70,31 @@ class Iceberg(Source):
             yield OptionError(what=f"{' and '.join(given)} exclude each other", fix="give one of them")
 
     def identity(self) -> Identity:
-        return self._place.identity()
+        return self.place.identity()
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the catalog for the table, and see that Spark has a type for each column."""
-        self._schema(self._place.open())
-
-    def settings(self) -> Settings:
-        """What the stream's reader is given. Raises SourceError where the table cannot be read."""
-        from headrace.connectors.iceberg.stream import Settings
-
-        return Settings(
-            place=self._place,
-            starting=self.starting,
-            snapshot=self.starting_snapshot,
-            timestamp=self.starting_timestamp,
-            limit=self.max_files_per_trigger,
-            skips=self._skips,
-            schema=self._schema(self._place.open()),
-        )
+        self.spark_schema(self.place.open())
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         from headrace.connectors.iceberg.stream import data_source
 
-        made = data_source(f"headrace_iceberg_{name}", self.settings())
+        made = data_source(f"headrace_iceberg_{name}", self, self.spark_schema(self.place.open()))
         spark.dataSource.register(made)
         return spark.readStream.name(name).format(made.name()).load()
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        history = self._history()
-        with self._place.translate_errors():
+        history = self.open_history()
+        with self.place.translate_errors():
             tasks = [
                 (task, batch.batch)
                 for batch in prefix.batches
                 for task in history.files(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
             ]
-        return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
+        return frame(spark, history.table, self.spark_schema(history.table), tasks, batch_column)
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
-        return self._history().ids(self.table)
+        return {self.table: self.open_history().table_id}
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         last = prefix.batches[-1].end if prefix.batches else None
@@ -125,7 +109,7 @@ class Iceberg(Source):
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """The snapshots of the batches must still be there; without them Spark could not make the batches again."""
         if prefix.batches:
-            history = self._history()
+            history = self.open_history()
             for batch in prefix.batches:
                 history.ensure_available(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
 
@@ -133,28 +117,28 @@ class Iceberg(Source):
         elsewhere = self.starting != "table" or (self.starting_snapshot, self.starting_timestamp) != (None, None)
         if elsewhere and not prefix.batches:
             return None
-        history, last = self._history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
-        if last is not None and (problem := self.recreated({self.table: last.table}, history.ids(self.table))):
+        history, last = self.open_history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
+        if last is not None and (problem := self.recreated({self.table: last.table}, {self.table: history.table_id})):
             return Lag(count=0, unit="rows", problem=problem.what)
-        with self._place.translate_errors():
+        with self.place.translate_errors():
             rows, size, since = history.behind(last)
         return Lag(count=rows, unit="rows", bytes=size, oldest_ms=since)
 
     @property
-    def _place(self) -> TableRef:
+    def place(self) -> TableRef:
+        """Where the table is."""
         return TableRef(table=self.table, catalog=self.catalog, error=SourceError)
 
-    @property
-    def _skips(self) -> frozenset[str]:
-        asked = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
-        return frozenset(kind for kind, skipped in asked.items() if skipped)
+    def open_history(self) -> SnapshotHistory:
+        """Read the table's snapshots from its catalog."""
+        skips = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
+        skipped = frozenset(kind for kind, is_skipped in skips.items() if is_skipped)
+        return SnapshotHistory(table=self.place.open(), name=str(self.place), skips=skipped)
 
-    def _history(self) -> SnapshotHistory:
-        return SnapshotHistory(table=self._place.open(), name=str(self._place), skips=self._skips)
-
-    def _schema(self, table: Table) -> StructType:
+    def spark_schema(self, table: Table) -> StructType:
+        """Return the table's columns as Spark's. Raises SourceError where Spark has no type for one of them."""
         try:
             return spark_schema(table)
         except UnreadableError as error:
             fix = "change the column's type, or write what the query needs into another table"
-            raise SourceError(code="HR355", what=f"{self._place}: {error}", fix=fix) from None
+            raise SourceError(code="HR355", what=f"{self.place}: {error}", fix=fix) from None

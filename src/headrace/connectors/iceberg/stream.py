@@ -11,45 +11,33 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from headrace.connectors.iceberg.files import DataFileReading, form_of
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset
-from headrace.connectors.iceberg.table import TableRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import FileScanTask
     from pyspark.sql.types import StructType
 
+    from headrace.connectors.iceberg.source import Iceberg
+
 # Small files of one batch are read by one task, up to about this many bytes.
 BUNDLE = 32 * 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the reader needs; it works in a Python process of its own beside the driver."""
+def data_source(name: str, source: Iceberg, columns: StructType) -> type[DataSource]:
+    """Make the class of one stream. Secrets are in the class and not among the options, which plans show."""
 
-    place: TableRef
-    starting: str
-    snapshot: int | None
-    timestamp: int | None
-    limit: int | None
-    skips: frozenset[str]
-    schema: StructType
-
-
-def data_source(name: str, settings: Settings) -> type[DataSource]:
-    """A class for one stream. What is secret is in it and not among the options, which plans show."""
-
-    class Made(DataSource):
+    class IcebergDataSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return name
 
         def schema(self) -> StructType:
-            return settings.schema
+            return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return Reader(settings)
+            return Reader(source, columns)
 
-    return Made
+    return IcebergDataSource
 
 
 @dataclass(frozen=True)
@@ -61,10 +49,10 @@ class Bundle(InputPartition):
 
 
 class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives the files of the table's history, oldest first."""
+    """Gives the files of the table's history, oldest first; it works in a Python process of its own."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, source: Iceberg, schema: StructType) -> None:
+        self.source, self.schema = source, schema
         self.history: SnapshotHistory | None = None
         self.ends = False
         self.until: int | None = None
@@ -73,28 +61,31 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self.settings.limit is None else ReadMaxFiles(self.settings.limit)
+        limit = self.source.max_files_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.until, self.ends = self._current(), True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with self.settings.place.translate_errors():
+        with self.source.place.translate_errors():
             current = self._current()
-            asked, history = self.settings, self._history()
-            begun = SnapshotOffset.of(start) or history.begin(asked.starting, asked.snapshot, asked.timestamp)
+            source, history = self.source, self._history()
+            begun = SnapshotOffset.of(start) or history.begin(
+                source.starting, source.starting_snapshot, source.starting_timestamp
+            )
             if begun is None:
                 return start
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
             return asdict(history.advance(begun, most, self._goal(start, begun, current)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with self.settings.place.translate_errors():
+        with self.source.place.translate_errors():
             history = self._history()
             files = history.files(SnapshotOffset.of(start), SnapshotOffset.of(end))
             if not files:
                 return []
-            reading = DataFileReading(form_of(history.table), history.table.io, self.settings.schema.json())
+            reading = DataFileReading(form_of(history.table), history.table.io, self.schema.json())
             return [Bundle(reading, tuple(tasks)) for tasks in bundled(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -104,14 +95,13 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _history(self) -> SnapshotHistory:
         if self.history is None:
-            place = self.settings.place
-            self.history = SnapshotHistory(table=place.open(), name=str(place), skips=self.settings.skips)
+            self.history = self.source.open_history()
         return self.history
 
     def _current(self) -> int | None:
         """The table's newest snapshot."""
         history = self._history()
-        history.table = self.settings.place.again(history.table)
+        history.table = self.source.place.again(history.table)
         found = history.table.current_snapshot()
         return None if found is None else found.snapshot_id
 

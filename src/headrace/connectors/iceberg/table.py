@@ -30,30 +30,9 @@ _PART = re.compile(r"(?P<name>\w+)|(?P<kind>\w+)\(\s*(?:(?P<number>\d+)\s*,\s*)?
 _PLAIN = ("year", "month", "day", "hour")
 _NUMBERED = ("bucket", "truncate")
 # The types of Spark that Iceberg has, but for those that hold others.
-_KINDS = frozenset(
-    [
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "string",
-        "binary",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-    ]
-)
+_KINDS = "boolean byte short integer long float double decimal string binary date timestamp timestamp_ntz"
 # Iceberg has no smaller whole numbers than these, and it may widen a column.
-_WIDER = {
-    "tinyint": ("int", "bigint"),
-    "smallint": ("int", "bigint"),
-    "int": ("bigint",),
-    "float": ("double",),
-}
+_WIDER = {"tinyint": ("int", "bigint"), "smallint": ("int", "bigint"), "int": ("bigint",), "float": ("double",)}
 
 
 # What no later try changes, of pyiceberg's classes and Python's.
@@ -306,7 +285,7 @@ def _known(kind: DataType) -> bool:
         inside = [kind.keyType, kind.valueType]
     elif isinstance(kind, types.StructType):
         inside = [part.dataType for part in kind.fields]
-    elif kind.typeName() not in _KINDS:
+    elif kind.typeName() not in _KINDS.split():
         return False
     # Inside of arrays, maps and structs a column is not widened.
     return all(_known(part) and part.simpleString() not in ("tinyint", "smallint") for part in inside)

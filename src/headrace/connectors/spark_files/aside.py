@@ -124,11 +124,6 @@ def local_directory(path: str) -> Path:
     return Path(re.sub(r"^file:/+", "/", path)).absolute()
 
 
-def holds_data(directory: str | Path) -> bool:
-    """Whether files lie below a directory that readers would take for rows."""
-    return any(not name.startswith(("_", ".")) for _, _, names in os.walk(directory) for name in names)
-
-
 def _is_hidden(place: Path) -> bool:
     return any(part.startswith(("_", ".")) and "=" not in part for part in place.parts)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.connectors.not_asked import partition_findings, twice
-from headrace.contract import OptionError, RefusedValue, SinkContext
+from headrace.contract import OptionError, RefusedValue
 from headrace.errors import Finding, nearest
 from headrace.spark.jvm.hadoop_files import takes_column
 from headrace.spark.jvm.settings import JSON_TIMES
@@ -195,36 +195,29 @@ def refusing(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
     return frame.select(*columns) if refused else frame
 
 
-def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: SinkContext) -> Iterator[Finding]:
-    """What of the result files of `format` cannot hold; Spark would say so in the first batch."""
+def result_findings(frame: DataFrame, format: str, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
+    """Find what keeps a query's result from being kept in files of a format, in directories by some of its columns.
+
+    Spark would report most of it in the first batch only.
+    """
+    yield from partition_findings(partition_by, frame.columns, query)
+    result = f"the result of query '{query}'"
     for what in twice(frame.columns):
-        yield _finding(run, what, "rename one of the two in the query's last select")
-    inside = [part for part in frame.schema.fields if part.name not in partition_by]
-    for part in inside:
-        if not takes_column(
-            frame, part.name, f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
-        ):
-            what = f"column '{part.name}' is {part.dataType.simpleString()}, which files of {format} cannot hold"
-            yield _finding(run, what, "cast it to another type in the query's last select")
-    if format == "text" and len(inside) != 1:
-        what = (
-            f"a file of text holds one column, and there are {len(inside)}: {', '.join(part.name for part in inside)}"
-        )
-        yield _finding(run, what, "join them to one text by concat_ws, or choose another format")
-
-
-def result_findings(
-    frame: DataFrame, format: str, partition_by: Sequence[str], context: SinkContext
-) -> Iterator[Finding]:
-    """What keeps a result from being kept in files of a format, below directories by some of its columns."""
-    yield from partition_findings(partition_by, frame.columns, context.query)
-    yield from unwritable(frame, format, partition_by, context)
-    for field in frame.schema.fields:
-        for path, kind in _lost(field.name, field.dataType, format) if field.name not in partition_by else ():
-            what = f"{format} files do not give back column '{path}' of the result of query '{context.query}', a {kind}"
+        fix = "rename one of the two in the query's last select"
+        yield Finding(code="HR404", what=f"{result}: {what}", fix=fix)
+    fields = [field for field in frame.schema.fields if field.name not in partition_by]
+    file_format = f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
+    for field in fields:
+        if not takes_column(frame, field.name, file_format):
+            what = f"column '{field.name}' is {field.dataType.simpleString()}, which files of {format} cannot hold"
+            fix = "cast it to another type in the query's last select"
+            yield Finding(code="HR404", what=f"{result}: {what}", fix=fix)
+        for path, kind in _lost(field.name, field.dataType, format):
+            what = f"{format} files do not give back column '{path}' of {result}, a {kind}"
             fix = "choose format parquet, or select it in another type, for example as text"
             yield Finding(code="HR404", what=what, fix=fix)
-
-
-def _finding(run: SinkContext, what: str, fix: str) -> Finding:
-    return Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)
+    if format == "text" and len(fields) != 1:
+        names = ", ".join(field.name for field in fields)
+        what = f"a file of text holds one column, and there are {len(fields)}: {names}"
+        fix = "join them to one text by concat_ws, or choose another format"
+        yield Finding(code="HR404", what=f"{result}: {what}", fix=fix)

@@ -14,19 +14,7 @@ from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from headrace.connectors.values.rows import (
     INEXACT,
@@ -71,33 +59,33 @@ class Exact:
         self.kinds = {kind for kind, by in _LEFT_BY.items() if self.is_asked and given.isdisjoint(by)}
         self._in_utc = zone == "UTC"
 
-    def as_text(self, schema: StructType) -> StructType:
+    def as_text(self, schema: T.StructType) -> T.StructType:
         """The schema to read with: what is judged by its text is STRING."""
-        return StructType(
-            [StructField(each.name, self._text_type(each.dataType), each.nullable, each.metadata) for each in schema]
+        return T.StructType(
+            [T.StructField(each.name, self._text_type(each.dataType), each.nullable, each.metadata) for each in schema]
         )
 
-    def judges(self, kind: DataType) -> bool:
+    def judges(self, kind: T.DataType) -> bool:
         """Whether a column of this type, or a part of it, is read as text."""
         return self._text_type(kind) != kind
 
-    def _usual(self, text: Column, kind: DataType) -> Column:
+    def _usual(self, text: Column, kind: T.DataType) -> Column:
         """The value of a text in its type's usual form, which is exact whenever it converts; NULL of any other text.
 
         Seen by lengths and single bytes, which takes a tenth of the time of a pattern.
         """
         length = F.octet_length(text)
-        if isinstance(kind, ByteType):
+        if isinstance(kind, T.ByteType):
             return text.try_cast(kind)
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, T.DecimalType):
             # Java's numbers take digits of all scripts.
             is_ascii = F.length(text) == length
             # Spark looks ten times as long for the place of a character as for whether it is there.
             is_short = (length <= kind.scale + 1) | ~text.substr(F.lit(1), length - kind.scale - 1).contains(".")
             form = is_short & is_ascii & ~text.contains("e") & ~text.contains("E")
-        elif isinstance(kind, DateType):
+        elif isinstance(kind, T.DateType):
             form = (length == 10) & _has(text, {5: "-", 8: "-"}) & _are_digits(text, 10)
-        elif isinstance(kind, TimestampType):
+        elif isinstance(kind, T.TimestampType):
             # A fraction of seven digits takes 22 characters; where the 20th is no digit, its seventh would be the 27th.
             has_seven = _are_digits(text, 20) | ((length > 26) & _are_digits(text, 27))
             form = _has_year(text) & ((length <= 21) | ~has_seven)
@@ -110,73 +98,73 @@ class Exact:
             form = (length == 19) & to_the_second
         return F.when(form, text.try_cast(kind))
 
-    def value(self, text: Column, kind: DataType) -> Column:
+    def value(self, text: Column, kind: T.DataType) -> Column:
         """The value of a column that was read as text; NULL where it does not convert."""
         if not self.judges(kind):
             return text
-        if isinstance(kind, StructType):
+        if isinstance(kind, T.StructType):
             parts = [self.value(text.getField(each.name), each.dataType).alias(each.name) for each in kind]
             return F.when(text.isNotNull(), F.struct(*parts))
-        if isinstance(kind, ArrayType):
+        if isinstance(kind, T.ArrayType):
             return F.transform(text, lambda part: self.value(part, kind.elementType))
-        if isinstance(kind, MapType):
+        if isinstance(kind, T.MapType):
             return F.transform_values(text, lambda _, part: self.value(part, kind.valueType))
-        if isinstance(kind, TimestampType) and self.format == "json":
+        if isinstance(kind, T.TimestampType) and self.format == "json":
             # What is usual comes first: to look for a number in each row took ten times as long.
             number = F.when(~_has_year(text) & _is_epoch(text), F.timestamp_seconds(text.try_cast("bigint")))
             return F.coalesce(number, text.try_cast(kind))
         return text.try_cast(kind)
 
-    def is_bad(self, text: Column, kind: DataType) -> Column:
+    def is_bad(self, text: Column, kind: T.DataType) -> Column:
         """Whether a text of a type that is judged does not convert, or not exactly; NULL is never bad."""
         return anywhere(text, kind, self.judges, self._is_bad_text)
 
-    def _is_bad_text(self, text: Column, kind: DataType) -> Column:
+    def _is_bad_text(self, text: Column, kind: T.DataType) -> Column:
         bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
         return text.isNotNull() & self._usual(text, kind).isNull() & bad
 
-    def checked(self, name: str, text: Column, kind: DataType) -> Column | None:
+    def checked(self, name: str, text: Column, kind: T.DataType) -> Column | None:
         """The exact value of a text; any other fails with what `described` says. None: a type that is not judged so.
 
         Spark compiles each step that it may come to, so that each stands here once, the usual one first.
         """
-        if not self.judges(kind) or isinstance(kind, StructType | ArrayType | MapType):
+        if not self.judges(kind) or isinstance(kind, T.StructType | T.ArrayType | T.MapType):
             return None
         exact = F.when(self._is_exact(text, kind), self.value(text, kind))
         refused = F.when(text.isNotNull(), F.raise_error(self.described(name, text, kind)))
         return F.coalesce(self._usual(text, kind), exact, refused)
 
-    def described(self, name: str, text: Column, kind: DataType) -> Column:
+    def described(self, name: str, text: Column, kind: T.DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
-        nested = isinstance(kind, StructType | ArrayType | MapType)
+        nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
         shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
         column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
         return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), excerpt(shown), F.lit("`"))
 
-    def _is_exact(self, text: Column, kind: DataType) -> Column:
-        if isinstance(kind, ByteType):
+    def _is_exact(self, text: Column, kind: T.DataType) -> Column:
+        if isinstance(kind, T.ByteType):
             return F.lit(True)
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, T.DecimalType):
             return _is_exact_decimal(text, kind)
-        if isinstance(kind, DateType):
+        if isinstance(kind, T.DateType):
             return text.rlike(_EXACT_DATE)
-        if not isinstance(kind, TimestampType):
+        if not isinstance(kind, T.TimestampType):
             return text.rlike(_EXACT_NTZ)
         year, fine = _has_year(text) | text.rlike(r"^\s*\d{4}-"), ~text.rlike(_TOO_FINE)
         # A number in JSON counts seconds; as text it cannot be told from a year if it has the length of one.
         return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
 
-    def _text_type(self, kind: DataType) -> DataType:
-        if isinstance(kind, StructType):
+    def _text_type(self, kind: T.DataType) -> T.DataType:
+        if isinstance(kind, T.StructType):
             return self.as_text(kind)
-        if isinstance(kind, ArrayType):
-            return ArrayType(self._text_type(kind.elementType), kind.containsNull)
-        if isinstance(kind, MapType):
-            return MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
-        if isinstance(kind, ByteType) and self._has_bytes:
-            return ShortType()
-        return StringType() if kind.typeName() in self.kinds else kind
+        if isinstance(kind, T.ArrayType):
+            return T.ArrayType(self._text_type(kind.elementType), kind.containsNull)
+        if isinstance(kind, T.MapType):
+            return T.MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
+        if isinstance(kind, T.ByteType) and self._has_bytes:
+            return T.ShortType()
+        return T.StringType() if kind.typeName() in self.kinds else kind
 
 
 class Judged:
@@ -186,7 +174,7 @@ class Judged:
     """
 
     def __init__(
-        self, rules: TextRules, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
+        self, rules: TextRules, frame: DataFrame, schema: T.StructType | None, besides: tuple[str | None, ...] = ()
     ) -> None:
         self.rules, self.frame, self.schema = rules, frame, schema
         self.zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
@@ -250,7 +238,7 @@ class Judged:
                 text = F.col(f"`{each.name}`")
                 said = self.exact.described(each.name, text, each.dataType)
                 found.append((each.name, (said, self.exact.is_bad(text, each.dataType))))
-        return [*found, *changed(StructType(self.fields), self.rules)]
+        return [*found, *changed(T.StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
         # A question that NULL does not answer is no fault, and the row stays.
@@ -269,7 +257,7 @@ class Judged:
         return self.frame.observe(metric, *counts)
 
 
-def _is_exact_decimal(text: Column, kind: DecimalType) -> Column:
+def _is_exact_decimal(text: Column, kind: T.DecimalType) -> Column:
     """Whether nothing but zeros lies behind the scale, also where an exponent moves the point."""
     plain = text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{kind.scale}}}0*\s*$")
     whole, fraction, exponent = (

@@ -20,16 +20,7 @@ from typing import TypeAlias
 from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T
 
 from headrace.connectors.values.rules import PLACE, TextRules
 
@@ -56,7 +47,7 @@ _lock = threading.Lock()
 _known: dict[Hashable, tuple[SparkContext, tuple[Column, ...]]] = {}
 
 
-def find_missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
+def find_missing(fields: Iterable[T.StructField]) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that lacks a value which is declared NOT NULL, in a part of it too, by its name.
 
     Spark's readers make every column nullable.
@@ -67,23 +58,27 @@ def find_missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
             yield each.name, (compose_message(MISSING, each.name, F.col(PLACE)), reduce(or_, lacks))
 
 
-def _lacks(column: Column, field: StructField) -> list[Column]:
+def _lacks(column: Column, field: T.StructField) -> list[Column]:
     """The condition that a field, or a part of it, lacks a value."""
     return [*([] if field.nullable else [column.isNull()]), *_parts_lack(column, field.dataType)]
 
 
-def _parts_lack(column: Column, kind: DataType) -> list[Column]:
-    if isinstance(kind, StructType):
+def _parts_lack(column: Column, kind: T.DataType) -> list[Column]:
+    if isinstance(kind, T.StructType):
         parts = [lacks for each in kind for lacks in _lacks(column.getField(each.name), each)]
         return [column.isNotNull() & reduce(or_, parts)] if parts else []
-    inner = kind.elementType if isinstance(kind, ArrayType) else kind.valueType if isinstance(kind, MapType) else None
-    if inner is None or not _parts_lack(F.lit(None), inner):
+    if isinstance(kind, T.MapType):
+        values, inner = F.map_values(column), kind.valueType
+    elif isinstance(kind, T.ArrayType):
+        values, inner = column, kind.elementType
+    else:
         return []
-    values = F.map_values(column) if isinstance(kind, MapType) else column
+    if not _parts_lack(F.lit(None), inner):
+        return []
     return [F.coalesce(F.exists(values, lambda part: reduce(or_, _parts_lack(part, inner))), F.lit(False))]
 
 
-def find_undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
+def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column with text that holds what is no UTF-8, by its name.
 
     Whoever names an encoding takes that upon himself.
@@ -103,11 +98,11 @@ def find_undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[
             )
 
 
-def _is_no_utf8(text: Column, kind: DataType) -> Column:
+def _is_no_utf8(text: Column, kind: T.DataType) -> Column:
     return ~F.is_valid_utf8(text)
 
 
-def _has_replacement(text: Column, kind: DataType) -> Column:
+def _has_replacement(text: Column, kind: T.DataType) -> Column:
     return text.contains(_REPLACEMENT)
 
 
@@ -127,11 +122,11 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
     return checked
 
 
-def changed(schema: StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
+def changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
     for each in schema:
         column = F.col(f"`{each.name}`")
-        if rules.format == "csv" and isinstance(each.dataType, StringType) and not rules.is_named(*_QUOTES_MEANT):
+        if rules.format == "csv" and isinstance(each.dataType, T.StringType) and not rules.is_named(*_QUOTES_MEANT):
             # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
             doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
             yield each.name, (compose_message(QUOTES, each.name, F.col(PLACE), column), doubled)
@@ -141,42 +136,42 @@ def changed(schema: StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]
             yield each.name, (compose_message(INFINITE, each.name, F.col(PLACE), shown), infinite)
 
 
-def _holds_numbers(kind: DataType) -> bool:
-    return _holds(kind, DoubleType, FloatType)
+def _holds_numbers(kind: T.DataType) -> bool:
+    return _holds(kind, T.DoubleType, T.FloatType)
 
 
-def _holds_text(kind: DataType) -> bool:
-    return _holds(kind, StringType)
+def _holds_text(kind: T.DataType) -> bool:
+    return _holds(kind, T.StringType)
 
 
-def _holds(kind: DataType, *kinds: type[DataType]) -> bool:
+def _holds(kind: T.DataType, *kinds: type[T.DataType]) -> bool:
     """Whether a type is one of `kinds`, or has a part of one; keys of maps do not count."""
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return any(_holds(each.dataType, *kinds) for each in kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return _holds(kind.elementType, *kinds)
-    return _holds(kind.valueType, *kinds) if isinstance(kind, MapType) else isinstance(kind, kinds)
+    return _holds(kind.valueType, *kinds) if isinstance(kind, T.MapType) else isinstance(kind, kinds)
 
 
-def _is_infinite(number: Column, kind: DataType) -> Column:
+def _is_infinite(number: Column, kind: T.DataType) -> Column:
     return F.abs(number) == F.lit(float("inf"))
 
 
 def anywhere(
     column: Column,
-    kind: DataType,
-    judged: Callable[[DataType], bool],
-    test: Callable[[Column, DataType], Column],
+    kind: T.DataType,
+    judged: Callable[[T.DataType], bool],
+    test: Callable[[Column, T.DataType], Column],
 ) -> Column:
     """Whether a value in a column that is `judged`, or in a part of it that is, passes the test; NULL never does."""
     found = F.lit(False)
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         for each in kind:
             if judged(each.dataType):
                 found = found | anywhere(column.getField(each.name), each.dataType, judged, test)
-    elif isinstance(kind, ArrayType):
+    elif isinstance(kind, T.ArrayType):
         found = F.exists(column, lambda part: anywhere(part, kind.elementType, judged, test))
-    elif isinstance(kind, MapType):
+    elif isinstance(kind, T.MapType):
         found = F.exists(F.map_values(column), lambda part: anywhere(part, kind.valueType, judged, test))
     else:
         found = test(column, kind)
