@@ -13,9 +13,8 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.exactly_once import KeptLine
-from headrace.connectors.iceberg.batches import Writing
+from headrace.connectors.iceberg.batches import PROPERTY, TableLedger, Writing, require_ours
 from headrace.connectors.iceberg.files import DataFileReading, with_nulls
-from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, require_ours
 from headrace.connectors.iceberg.table import PartitionField, arrow_schema, unsupported
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, SinkError

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors.exactly_once import KeptLine
-from headrace.connectors.iceberg.batches import Writing
+from headrace.connectors.iceberg.batches import TableLedger, Writing, committing, enter
 from headrace.connectors.iceberg.files import form_of
-from headrace.connectors.iceberg.ledger import TableLedger, committing, enter
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.contract import Session, SinkContext
 from headrace.errors import SinkError

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.option_faults import not_above_zero
+from headrace.connectors.options import not_above_zero, spark_options
 from headrace.connectors.spark_catalog import no_name
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
@@ -58,10 +58,8 @@ class CatalogTable(Source):
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._described(spark)
-        reader = spark.readStream.name(name).options(**self.options)
-        if self.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", self.max_files_per_trigger)
-        return reader.table(self.table)
+        options = {**self.options, **spark_options(self, "max_files_per_trigger")}
+        return spark.readStream.name(name).options(**options).table(self.table)
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The files that Spark's log of the source names, by the table's format, schema and directory."""

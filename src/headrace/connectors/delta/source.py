@@ -8,13 +8,13 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headrace.connectors import option_faults
+from headrace.connectors import options as connector_options
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
 from headrace.connectors.delta.table import CREATE, DeltaPlace, DeltaTable, LogCutError, State
@@ -134,17 +134,17 @@ class Delta(Source):
         if isinstance(self.starting_version, int) and self.starting_version < 0:
             what = f"starting_version is {self.starting_version}"
             yield OptionError(what=what, fix="give the number of a version, or latest")
-        yield from option_faults.not_above_zero(self, "max_files_per_trigger")
+        yield from connector_options.not_above_zero(self, "max_files_per_trigger")
         size = self.max_bytes_per_trigger
         if size is not None and (_SIZE.fullmatch(str(size)) is None or not re.search("[1-9]", str(size))):
             what = f"max_bytes_per_trigger is '{size}'"
             yield OptionError(what=what, fix="give a number of bytes, or a size such as 64m or 1g")
-        yield from option_faults.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
+        yield from connector_options.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
         given = self.starting_timestamp
         if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
             what = f"starting_timestamp is '{given}'"
             yield OptionError(what=what, fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
-        yield from option_faults.silent_loss(self.fail_on_data_loss, "versions")
+        yield from connector_options.silent_loss(self.fail_on_data_loss, "versions")
 
     def identity(self) -> Identity:
         return self._place.identity()
@@ -158,7 +158,8 @@ class Delta(Source):
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._found(spark)
-        reader = spark.readStream.name(name).format("delta").options(**self._stream_options())
+        options = connector_options.spark_options(self, *self.tuning_options, "exclude_regex")
+        reader = spark.readStream.name(name).format("delta").options(**options)
         return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
@@ -240,16 +241,6 @@ class Delta(Source):
         files = [add for add, _ in delta_log.added([span], commits, states, self._rules)]
         oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
         return Lag(count=len(files), unit="files", bytes=sum(int(add["size"]) for add in files), oldest_ms=oldest)
-
-    def _stream_options(self) -> dict[str, str]:
-        """What was given, but for the table, by the names that Delta has for it."""
-        values = {each.name: getattr(self, each.name) for each in fields(Delta) if each.name not in self.place_options}
-        found = {}
-        for name, value in values.items():
-            if value != getattr(Delta, name):
-                name = re.sub("_(.)", lambda part: part[1].upper(), name)
-                found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-        return found
 
     @staticmethod
     def _local(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from headrace.connectors.options import no_length
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files.formats import unknown_options
 from headrace.connectors.values.rules import ROW_FORMATS, TextRules
@@ -148,8 +149,7 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
         yield _wrong(f"max_bytes_per_trigger '{most}' is no size", "write for example 64m, 1g or unlimited")
     if source.max_file_age is None:
         return
-    if age_ms(source.max_file_age) is None:
-        yield _wrong(f"max_file_age '{source.max_file_age}' is not a length of time", "write for example 7d or 12h")
+    yield from no_length("max_file_age", source.max_file_age, "7d or 12h")
     if source.latest_first and source.limits():
         what = "max_file_age is ignored by Spark, because latest_first is used with a rate limit"
         fix = "leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from headrace import contract
 from headrace.checkpoint.relocation import rewrite
+from headrace.connectors.options import no_length
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import FilesRewind, local_directory
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter
 from headrace.errors import CheckpointError, Finding, SinkError
-from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,9 +54,7 @@ class FileSink(contract.Sink):
         if not self.path or os.path.isfile(self.path):
             what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
             yield contract.OptionError(what=what, fix="name a directory that is the sink's alone")
-        if self.retention is not None and not (spark_milliseconds(self.retention) or 0) > 0:
-            what = f"retention '{self.retention}' is not a length of time"
-            yield contract.OptionError(what=what, fix="write for example 30d or 12h")
+        yield from no_length("retention", self.retention, "30d or 12h", least_ms=0.001)
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem

@@ -15,6 +15,7 @@ from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
 from headrace.connectors.files.options import FilesOptions, require_patterns
+from headrace.connectors.options import spark_options
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, ROW_FORMATS
@@ -183,19 +184,13 @@ class Files(FilesOptions, contract.Source):
             yield from file_lag.problems(self, file_lag.look(self, prefix))
 
     def _stream_options(self) -> dict[str, str]:
-        chosen = {
-            **self.limits(),
-            "latestFirst": str(self.latest_first).lower(),
-            "fileNameOnly": str(self.file_name_only).lower(),
-            "cleanSource": self.clean_source,
-        }
+        named = spark_options(self, "latest_first", "file_name_only", "clean_source", "source_archive_dir")
+        chosen = {**self.limits(), **named}
         # Spark's own limit is 7 days before the newest file: one dated ahead would keep all that follow out.
         chosen["maxFileAge"] = NO_AGE_LIMIT if self.max_file_age is None else self.max_file_age
         if file_paths.is_glob(self.path) and self._beginning is not None:
             # Spark fails over key=value directories below a pattern unless it is told where they begin.
             chosen["basePath"] = self._beginning
-        if self.source_archive_dir is not None:
-            chosen["sourceArchiveDir"] = self.source_archive_dir
         return chosen
 
     def _reader_options(self) -> dict[str, str]:

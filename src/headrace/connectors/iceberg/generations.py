@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import KeptLine, lake
-from headrace.connectors.iceberg.batches import exchange
+from headrace.connectors.iceberg.batches import PROPERTY, TableLedger, committing, enter, exchange, own_table, rows_of
 from headrace.connectors.iceberg.files import live_entries
-from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, committing, enter, own_table, rows_of
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import NothingChanged, SinkError

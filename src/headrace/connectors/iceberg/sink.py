@@ -10,10 +10,17 @@ from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, req
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.iceberg import generations
 from headrace.connectors.iceberg import table as iceberg_columns
-from headrace.connectors.iceberg.batches import IcebergStore, Written
+from headrace.connectors.iceberg.batches import (
+    IcebergLedger,
+    IcebergStore,
+    TableLedger,
+    Written,
+    enter,
+    own_table,
+    require_ours,
+)
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
-from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, own_table, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
 from headrace.connectors.not_asked import findings_of, missing_columns
 from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, TableRef
-from headrace.connectors.option_faults import not_above_zero
+from headrace.connectors.options import not_above_zero
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from headrace.connectors.iceberg.stream import Reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class Iceberg(Source):
         return SourceFacts(replayable=True, rate_limited=self.max_files_per_trigger is not None)
 
     def problems(self) -> Iterator[OptionError]:
-        yield from self.place.problems()
+        yield from self._place.problems()
         yield from not_above_zero(self, "max_files_per_trigger")
         starts = ("starting", "starting_snapshot", "starting_timestamp")
         given = [name for name in starts if getattr(self, name) != getattr(Iceberg, name)]
@@ -70,31 +72,39 @@ class Iceberg(Source):
             yield OptionError(what=f"{' and '.join(given)} exclude each other", fix="give one of them")
 
     def identity(self) -> Identity:
-        return self.place.identity()
+        return self._place.identity()
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the catalog for the table, and see that Spark has a type for each column."""
-        self.spark_schema(self.place.open())
+        self._spark_schema(self._place.open())
+
+    def reader(self) -> Reader:
+        """Make the stream's reader. Raises SourceError where the table cannot be read."""
+        from headrace.connectors.iceberg.stream import Reader
+
+        start = (self.starting, self.starting_snapshot, self.starting_timestamp)
+        columns = self._spark_schema(self._place.open())
+        return Reader(columns, self._place, self._open_history, start, self.max_files_per_trigger)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         from headrace.connectors.iceberg.stream import data_source
 
-        made = data_source(f"headrace_iceberg_{name}", self, self.spark_schema(self.place.open()))
+        made = data_source(f"headrace_iceberg_{name}", self.reader())
         spark.dataSource.register(made)
         return spark.readStream.name(name).format(made.name()).load()
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        history = self.open_history()
-        with self.place.translate_errors():
+        history = self._open_history()
+        with self._place.translate_errors():
             tasks = [
                 (task, batch.batch)
                 for batch in prefix.batches
                 for task in history.files(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
             ]
-        return frame(spark, history.table, self.spark_schema(history.table), tasks, batch_column)
+        return frame(spark, history.table, self._spark_schema(history.table), tasks, batch_column)
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
-        return {self.table: self.open_history().table_id}
+        return {self.table: self._open_history().table_id}
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         last = prefix.batches[-1].end if prefix.batches else None
@@ -109,7 +119,7 @@ class Iceberg(Source):
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """The snapshots of the batches must still be there; without them Spark could not make the batches again."""
         if prefix.batches:
-            history = self.open_history()
+            history = self._open_history()
             for batch in prefix.batches:
                 history.ensure_available(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
 
@@ -117,28 +127,25 @@ class Iceberg(Source):
         elsewhere = self.starting != "table" or (self.starting_snapshot, self.starting_timestamp) != (None, None)
         if elsewhere and not prefix.batches:
             return None
-        history, last = self.open_history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
+        history, last = self._open_history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
         if last is not None and (problem := self.recreated({self.table: last.table}, {self.table: history.table_id})):
             return Lag(count=0, unit="rows", problem=problem.what)
-        with self.place.translate_errors():
+        with self._place.translate_errors():
             rows, size, since = history.behind(last)
         return Lag(count=rows, unit="rows", bytes=size, oldest_ms=since)
 
     @property
-    def place(self) -> TableRef:
-        """Where the table is."""
+    def _place(self) -> TableRef:
         return TableRef(table=self.table, catalog=self.catalog, error=SourceError)
 
-    def open_history(self) -> SnapshotHistory:
-        """Read the table's snapshots from its catalog."""
+    def _open_history(self) -> SnapshotHistory:
         skips = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
         skipped = frozenset(kind for kind, is_skipped in skips.items() if is_skipped)
-        return SnapshotHistory(table=self.place.open(), name=str(self.place), skips=skipped)
+        return SnapshotHistory(table=self._place.open(), name=str(self._place), skips=skipped)
 
-    def spark_schema(self, table: Table) -> StructType:
-        """Return the table's columns as Spark's. Raises SourceError where Spark has no type for one of them."""
+    def _spark_schema(self, table: Table) -> StructType:
         try:
             return spark_schema(table)
         except UnreadableError as error:
             fix = "change the column's type, or write what the query needs into another table"
-            raise SourceError(code="HR355", what=f"{self.place}: {error}", fix=fix) from None
+            raise SourceError(code="HR355", what=f"{self._place}: {error}", fix=fix) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from headrace.connectors.iceberg.files import DataFileReading, form_of
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset
+from headrace.connectors.iceberg.table import TableRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import FileScanTask
     from pyspark.sql.types import StructType
 
-    from headrace.connectors.iceberg.source import Iceberg
-
 # Small files of one batch are read by one task, up to about this many bytes.
 BUNDLE = 32 * 1024 * 1024
 
 
-def data_source(name: str, source: Iceberg, columns: StructType) -> type[DataSource]:
+def data_source(name: str, reader: Reader) -> type[DataSource]:
     """Make the class of one stream. Secrets are in the class and not among the options, which plans show."""
 
     class IcebergDataSource(DataSource):
@@ -32,10 +31,10 @@ def data_source(name: str, source: Iceberg, columns: StructType) -> type[DataSou
             return name
 
         def schema(self) -> StructType:
-            return columns
+            return reader.columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return Reader(source, columns)
+            return reader
 
     return IcebergDataSource
 
@@ -51,8 +50,15 @@ class Bundle(InputPartition):
 class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Gives the files of the table's history, oldest first; it works in a Python process of its own."""
 
-    def __init__(self, source: Iceberg, schema: StructType) -> None:
-        self.source, self.schema = source, schema
+    def __init__(
+        self,
+        columns: StructType,
+        place: TableRef,
+        open_history: Callable[[], SnapshotHistory],
+        start: tuple[str, int | None, int | None],
+        limit: int | None,
+    ) -> None:
+        self.columns, self.place, self.open_history, self.start, self.limit = columns, place, open_history, start, limit
         self.history: SnapshotHistory | None = None
         self.ends = False
         self.until: int | None = None
@@ -61,31 +67,28 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self.source.max_files_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+        return ReadAllAvailable() if self.limit is None else ReadMaxFiles(self.limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.until, self.ends = self._current(), True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with self.source.place.translate_errors():
+        with self.place.translate_errors():
             current = self._current()
-            source, history = self.source, self._history()
-            begun = SnapshotOffset.of(start) or history.begin(
-                source.starting, source.starting_snapshot, source.starting_timestamp
-            )
+            history = self._history()
+            begun = SnapshotOffset.of(start) or history.begin(*self.start)
             if begun is None:
                 return start
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
             return asdict(history.advance(begun, most, self._goal(start, begun, current)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with self.source.place.translate_errors():
+        with self.place.translate_errors():
             history = self._history()
             files = history.files(SnapshotOffset.of(start), SnapshotOffset.of(end))
             if not files:
                 return []
-            reading = DataFileReading(form_of(history.table), history.table.io, self.schema.json())
+            reading = DataFileReading(form_of(history.table), history.table.io, self.columns.json())
             return [Bundle(reading, tuple(tasks)) for tasks in bundled(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,13 +98,13 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _history(self) -> SnapshotHistory:
         if self.history is None:
-            self.history = self.source.open_history()
+            self.history = self.open_history()
         return self.history
 
     def _current(self) -> int | None:
         """The table's newest snapshot."""
         history = self._history()
-        history.table = self.source.place.again(history.table)
+        history.table = self.place.again(history.table)
         found = history.table.current_snapshot()
         return None if found is None else found.snapshot_id
 

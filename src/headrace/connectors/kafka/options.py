@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, isolation_level, servers_fault, topic_fault
-from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
+from headrace.connectors.options import no_length, no_pattern, not_above_zero, silent_loss, spark_options
 from headrace.contract import Failure, OptionError
 from headrace.contract.connector import InProject
 from headrace.errors import nearest, reason
@@ -115,9 +115,7 @@ class KafkaOptions:
                 wrong = f"the partition {min(numbers)}" if numbers else "no partition"
                 said, fix = f"assign names {wrong} of topic '{name}'", "number partitions from 0: {topic: [0, 1]}"
                 yield OptionError(what=said, fix=fix)
-        delay = self.max_trigger_delay
-        if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
-            yield OptionError(what=f"max_trigger_delay '{delay}' is not a length of time", fix="write for example 15m")
+        yield from no_length("max_trigger_delay", self.max_trigger_delay, "15m")
         yield from _values(self)
         yield from _offsets(self)
         yield from not_above_zero(self, *_LIMITS)
@@ -166,27 +164,25 @@ class KafkaOptions:
             **self.options,
             ISOLATION: self.isolation_level,
             "kafka.bootstrap.servers": self.bootstrap_servers,
-            "includeHeaders": str(self.include_headers).lower(),
-            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            **spark_options(self, "include_headers", "fail_on_data_loss"),
         }
 
     def stream_options(self) -> dict[str, str]:
-        """The options of Spark's streaming self."""
-        most, offsets = self.max_offsets_per_trigger, self.starting_offsets
-        if most is None:
-            most = DEFAULT_MAX_OFFSETS
-        given = {
-            "subscribe": None if self.subscribe is None else ",".join(self.topics()),
-            "subscribePattern": self.subscribe_pattern,
-            "assign": None if self.assign is None else json.dumps(self.assign, default=dict),
+        """The options of Spark's streaming source."""
+        offsets = self.starting_offsets
+        same = ("subscribe_pattern", "starting_timestamp", "max_trigger_delay", *_LIMITS)
+        options = {
+            "maxOffsetsPerTrigger": str(DEFAULT_MAX_OFFSETS),
+            **spark_options(self, *same),
             "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets, default=dict),
-            "startingTimestamp": self.starting_timestamp,
-            "maxOffsetsPerTrigger": None if most == "unlimited" else most,
-            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
-            "maxTriggerDelay": self.max_trigger_delay,
-            "minPartitions": self.min_partitions,
         }
-        return self.reader_options() | {name: str(value) for name, value in given.items() if value is not None}
+        if self.subscribe is not None:
+            options["subscribe"] = ",".join(self.topics())
+        if self.assign is not None:
+            options["assign"] = json.dumps(self.assign, default=dict)
+        if self.max_offsets_per_trigger == "unlimited":
+            del options["maxOffsetsPerTrigger"]
+        return self.reader_options() | options
 
 
 def _values(source: KafkaOptions) -> Iterator[OptionError]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.connectors.options import spark_options
 from headrace.connectors.rate.source import make_rows
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
 
@@ -43,16 +44,8 @@ class RateMicroBatch(Source):
         return {"system": "rate_micro_batch"}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        reader = (
-            spark.readStream.name(name)
-            .format("rate-micro-batch")
-            .option("rowsPerBatch", self.rows_per_batch)
-            .option("startTimestamp", self.start_timestamp)
-            .option("advanceMillisPerBatch", self.advance_millis_per_batch)
-        )
-        if self.num_partitions is not None:
-            reader = reader.option("numPartitions", self.num_partitions)
-        return reader.load()
+        options = spark_options(self, *self.tuning_options, "advance_millis_per_batch")
+        return spark.readStream.name(name).format("rate-micro-batch").options(**options).load()
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         spans = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.connectors.option_faults import not_above_zero
+from headrace.connectors.options import not_above_zero, spark_options
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 from headrace.units import spark_milliseconds
@@ -46,12 +46,8 @@ class Rate(Source):
         return {"system": "rate"}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        reader = spark.readStream.name(name).format("rate").option("rowsPerSecond", self.rows_per_second)
-        if self.ramp_up_time is not None:
-            reader = reader.option("rampUpTime", self.ramp_up_time)
-        if self.num_partitions is not None:
-            reader = reader.option("numPartitions", self.num_partitions)
-        return reader.load()
+        options = spark_options(self, "rows_per_second", "ramp_up_time", "num_partitions")
+        return spark.readStream.name(name).format("rate").options(**options).load()
 
     def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
         return "its rows are generated again, from 0 and from now on"
