@@ -57,15 +57,15 @@ class TableSink(contract.CatalogSink):
         spark = frame.sparkSession
         self._require_partitions(frame, context)
         require_database(spark, self.table)
-        found = self.described(spark)
-        files = self.files_in(spark, found)
-        if found is not None:
-            self._require_fit(spark, found, frame.schema, context)
+        table = self.described(spark)
+        files = self.files_in(spark, table)
+        if table is not None:
+            self._require_fit(spark, table, frame.schema, context)
         if files.is_local and not files.is_prepared and aside.held(Path(files.path)):
             what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
             raise SinkError(code="HR407", what=what, fix=fix)
-        if found is None:
+        if table is None:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
         files.prepare(frame, context)
@@ -91,10 +91,10 @@ class TableSink(contract.CatalogSink):
         spark = frame.sparkSession
         try:
             require_database(spark, self.table)
-            found = self.described(spark)
-            if found is not None:
-                self._require_fit(spark, found, frame.schema, context)
-                self.files_in(spark, found).require_written(context)
+            table = self.described(spark)
+            if table is not None:
+                self._require_fit(spark, table, frame.schema, context)
+                self.files_in(spark, table).require_written(context)
         except (CheckpointError, SinkError) as error:
             yield from findings_of(error)
 
@@ -124,15 +124,15 @@ class TableSink(contract.CatalogSink):
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
         self._require_partitions(frame, context)
-        found = self.described(frame.sparkSession)
-        if found is None:
+        table = self.described(frame.sparkSession)
+        if table is None:
             what = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
             fix = (
                 "name the table that the former job writes to; a catalog in memory knows those of its own session only"
             )
             raise SinkError(code="HR596", what=what, fix=fix)
-        self._require_fit(frame.sparkSession, found, frame.schema, context)
-        files = self.files_in(frame.sparkSession, found)
+        self._require_fit(frame.sparkSession, table, frame.schema, context)
+        files = self.files_in(frame.sparkSession, table)
         files.require_written(context)
         return files
 
@@ -140,39 +140,39 @@ class TableSink(contract.CatalogSink):
         require_database(spark, self.table)
         return self.files_in(spark, self.described(spark))
 
-    def files_in(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
+    def files_in(self, spark: SparkSession, description: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""
-        if found is not None:
-            location = str(found["location"])
+        if description is not None:
+            location = str(description["location"])
         else:
             database, table = parts_of(spark, self.table)
             location = f"{spark.catalog.getDatabase(database).locationUri}/{table.lower()}"
         if location.startswith("file:"):
             location = re.sub(r"^file:/+", "/", unquote(location))
         # A table that is there has options of its own, by which others read it.
-        new = file_form.EXACT if found is None else file_form.PLAIN
+        new = file_form.EXACT if description is None else file_form.PLAIN
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
     def described(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
         if not spark.catalog.tableExists(self.table):
             return None
-        found = described(spark, self.table)
-        if found is None:
+        description = described(spark, self.table)
+        if description is None:
             what = f"'{self.table}' is a view, into which no stream can write"
             raise SinkError(code="HR419", what=what, fix="give the table another name")
-        if found["provider"] == ANOTHER_KIND:
+        if description["provider"] == ANOTHER_KIND:
             what = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
             raise SinkError(code="HR419", what=what, fix=fix)
-        return found
+        return description
 
     def _require_partitions(self, frame: DataFrame, context: contract.SinkContext) -> None:
-        if found := list(partition_findings(self.partition_by, frame.columns, context.query)):
-            raise SinkError(found)
+        if findings := list(partition_findings(self.partition_by, frame.columns, context.query)):
+            raise SinkError(findings)
 
     def _require_fit(
-        self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: contract.SinkContext
+        self, spark: SparkSession, description: Mapping[str, Any], schema: StructType, context: contract.SinkContext
     ) -> None:
         columns = spark.catalog.listColumns(self.table)
         there = [(column.name, column.dataType) for column in columns]
@@ -181,8 +181,8 @@ class TableSink(contract.CatalogSink):
         wanted = [(name, schema[name].dataType.simpleString()) for name in [*inside, *self.partition_by]]
         partitions = [column.name for column in columns if column.isPartition]
         faults = []
-        if found["provider"] != self.format:
-            faults.append(f"it is of format {found['provider']} and not {self.format}")
+        if description["provider"] != self.format:
+            faults.append(f"it is of format {description['provider']} and not {self.format}")
         if partitions != list(self.partition_by):
             by = ", ".join(partitions) or "nothing"
             faults.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by) or 'nothing'}")

@@ -63,14 +63,14 @@ class CatalogTable(Source):
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The files that Spark's log of the source names, by the table's format, schema and directory."""
-        found = self._described(spark)
+        description = self._described(spark)
         schema = spark.readStream.name("shape").table(self.table).schema
         taken = file_prefix.files(prefix)
         if not taken:
             return file_prefix.empty_frame(spark, schema, batch_column, None)
-        reader = spark.read.format(str(found["provider"])).schema(schema)
-        reader = reader.options(**{**found.get("storage_properties", {}), **self.options})
-        places = file_prefix.places(taken, str(found["location"]), None)
+        reader = spark.read.format(str(description["provider"])).schema(schema)
+        reader = reader.options(**{**description.get("storage_properties", {}), **self.options})
+        places = file_prefix.places(taken, str(description["location"]), None)
         return file_prefix.frame(reader, places, batch_column, None)
 
     def mismatch(self, prefix: SourcePrefix) -> str:
@@ -96,16 +96,16 @@ class CatalogTable(Source):
             )
             fix += "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
             raise SourceError(code="HR332", what=what, fix=fix)
-        found = described(spark, self.table)
-        if found is None:
+        description = described(spark, self.table)
+        if description is None:
             what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
             raise SourceError(code="HR332", what=what, fix=fix)
-        if found.get("provider") not in FORMATS:
-            what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
+        if description.get("provider") not in FORMATS:
+            what = f"table '{self.table}' is of format {description.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
             raise SourceError(code="HR332", what=what, fix=fix)
-        location = file_paths.from_log(str(found.get("location", "")))
+        location = file_paths.from_log(str(description.get("location", "")))
         if file_paths.is_glob(location) or "\\" in location:
             what = (
                 f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark takes "
@@ -113,7 +113,7 @@ class CatalogTable(Source):
             what += "it for a pattern, and would leave out rows or read them twice"
             fix = "keep the table, or the project, in a directory without these characters"
             raise SourceError(code="HR332", what=what, fix=fix)
-        return found
+        return description
 
 
 def described(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
@@ -123,8 +123,8 @@ def described(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
     if spark.catalog.getTable(table).tableType not in ("MANAGED", "EXTERNAL"):
         return None
     try:
-        found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {table} AS JSON").collect()[0][0])
-        return found
+        description: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {table} AS JSON").collect()[0][0])
+        return description
     except AnalysisException:
         # Tables of another catalog's own kind, as of Delta Lake, are not described so.
         return {"provider": ANOTHER_KIND}

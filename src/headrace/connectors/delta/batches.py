@@ -61,19 +61,19 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def standing(self, batch: int) -> Standing:
         state = self._known_table.now()
-        found = self._progress = ledger.progress(self.context, state.txn_ids)
-        self._standing = Standing(newer=self._newer(found), before=None if self.last is None else self.last.line)
-        if found.batch is not None and found.batch >= batch:
+        progress = self._progress = ledger.progress(self.context, state.txn_ids)
+        self._standing = Standing(newer=self._newer(progress), before=None if self.last is None else self.last.line)
+        if progress.batch is not None and progress.batch >= batch:
             # As many lines as lie between, and the one before.
-            lines = [each.line for each in ledger.lines(state, self.context, found.batch - batch + 2)]
+            lines = [kept.line for kept in ledger.lines(state, self.context, progress.batch - batch + 2)]
             own = next((line for line in lines if line.batch == batch), None)
             before = next((line for line in reversed(lines) if line.batch < batch), None)
             self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)
         return self._standing
 
     def planned(self, batch: int) -> str | None:
-        known = ledger.lines(self._known_table.now(), self.context)
-        return next((line.planned for line in known if line.batch == batch), None)
+        lines = ledger.lines(self._known_table.now(), self.context)
+        return next((line.planned for line in lines if line.batch == batch), None)
 
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         self._enter_checkpoint()
@@ -102,11 +102,11 @@ class DeltaStore(BatchStore["DataFrame"]):
             if CONFLICTS in str(error):
                 raise Conflict(first_sentence(error)) from error
             raise
-        found = ledger.progress(context, self._known_table.now().txn_ids)
-        if newer := self._newer(found):
+        progress = ledger.progress(context, self._known_table.now().txn_ids)
+        if newer := self._newer(progress):
             # Delta has left the batch out, since a newer driver's number is above it.
             admit(Standing(newer=newer))
-        if found == before:
+        if progress == before:
             # A batch that changes nothing may have left no version behind.
             app = ledger.own_mark(context)
             with applied(rows.sparkSession, {NOTE: note}):
@@ -125,9 +125,9 @@ class DeltaStore(BatchStore["DataFrame"]):
         text = str(error)
         if not isinstance(error, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
             at = max(text.find(sign) for sign in _CONSTRAINTS)
-            said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
+            reason = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
             fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
-            return self._refused("HR440", batch, said, fix)
+            return self._refused("HR440", batch, reason, fix)
         return error
 
     # ------------------------------------------------------------------------------------------------- the table
@@ -137,10 +137,10 @@ class DeltaStore(BatchStore["DataFrame"]):
         assert self._table is not None, "`begin` comes first"
         return self._table
 
-    def _newer(self, found: Progress) -> str:
-        if found.epoch == self.epoch:
+    def _newer(self, progress: Progress) -> str:
+        if progress.epoch == self.epoch:
             return ""
-        return "a newer generation" if found.is_closed else f"epoch {found.epoch}, this one has {self.epoch}"
+        return "a newer generation" if progress.is_closed else f"epoch {progress.epoch}, this one has {self.epoch}"
 
     def _enter_checkpoint(self) -> None:
         """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
@@ -188,10 +188,10 @@ def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
 
     rows = "__headrace_rows"
     keys = [F.col(f"`{name}`") for name in key]
-    found = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(rows)).where(F.col(rows) > 1).limit(1).collect()
-    if not found:
+    shared = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(rows)).where(F.col(rows) > 1).limit(1).collect()
+    if not shared:
         return None
-    return found[0][rows], ", ".join(f"{name} = {found[0][name]!r}" for name in key)
+    return shared[0][rows], ", ".join(f"{name} = {shared[0][name]!r}" for name in key)
 
 
 def merge(where: str, source: str, key: Sequence[str]) -> str:

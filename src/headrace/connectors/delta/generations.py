@@ -139,7 +139,7 @@ class DeltaSwap(SinkSwap):
 def require_alone(state: State, name: str, context: SinkContext) -> None:
     """Raise NothingChanged where the table has rows of other queries, which cannot be moved with those of this one."""
     progress = ledger.progress_of_all(state.txn_ids)
-    others = {query for (query, _), each in progress.items() if query != context.query and each.batch is not None}
+    others = {query for (query, _), own in progress.items() if query != context.query and own.batch is not None}
     if others:
         what = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
         fix = "let the query write to another table; or delete its rows by SQL, and its lines of the checkpoint by hand"
@@ -184,7 +184,7 @@ class DeltaRename(SinkRename):
         if not entered:
             return
         progress = ledger.progress_of_all(state.txn_ids)
-        if any(query == context.query and each.batch is not None for (query, _), each in progress.items()):
+        if any(query == context.query and own.batch is not None for (query, _), own in progress.items()):
             what = f"{self.place} has batches of query '{former}' and of '{context.query}'"
             raise NothingChanged(code="HR549", what=what, fix="let the query have another name")
         state.enter(entered)
@@ -246,11 +246,11 @@ class DeltaAdoption(SinkAdoption):
     def _require_free(self, state: State, context: SinkContext) -> None:
         """Raise SinkError where batches of a query of Headrace are in the table."""
         handed_over = ledger.is_handed_over(context, state.txn_ids)
-        for (query, generation), each in ledger.progress_of_all(state.txn_ids).items():
+        for (query, generation), own in ledger.progress_of_all(state.txn_ids).items():
             is_own = handed_over and (query, generation) != (context.query, context.generation)
-            if each.batch is not None and not is_own:
+            if own.batch is not None and not is_own:
                 what = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
-                what += str(each.batch)
+                what += str(own.batch)
                 fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
                 raise SinkError(code="HR580", what=what, fix=fix)
 
@@ -264,12 +264,12 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
     def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
         return own_state(self.place, session(), context)
 
-    def last(self, known: tuple[State, Progress]) -> int:
-        batch = known[1].batch
+    def last(self, present: tuple[State, Progress]) -> int:
+        batch = present[1].batch
         return -1 if batch is None else batch
 
-    def reach(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> lake.Reached[State]:
-        state, own = known
+    def reach(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> lake.Reached[State]:
+        state, own = present
         passed = own.batch
         for commit, number in ledger.newest_first(state, context):
             if number is None:
@@ -278,31 +278,31 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
                     return lake.Reached(earliest=passed, why=why)
             elif number == batch:
                 try:
-                    found = state.table.at(commit.version)
+                    version = state.table.at(commit.version)
                 except LogCutError:
                     break
-                if missing := _missing(found, state):
+                if missing := _missing(version, state):
                     return lake.Reached(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
-                return lake.Reached(version=found)
+                return lake.Reached(version=version)
             elif number < batch:
                 break
             else:
                 passed = number
         return lake.Reached(earliest=passed, why=f"its log no longer has the version of batch {batch}")
 
-    def count(self, known: tuple[State, Progress], version: State | None) -> int:
-        return (version or known[0]).rows().count()
+    def count(self, present: tuple[State, Progress], version: State | None) -> int:
+        return (version or present[0]).rows().count()
 
-    def restore(self, known: tuple[State, Progress], version: State, context: SinkContext, batch: int) -> None:
-        state, own = known
+    def restore(self, present: tuple[State, Progress], version: State, context: SinkContext, batch: int) -> None:
+        state, own = present
         # 0 is that of a rewind that was taken back.
         _commit(state, version, context, Progress(own.epoch + 1, batch), before=state.version + 1)
 
-    def is_rewound(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> bool:
-        return known[0].txn_ids.get(ledger.own_mark(context, ledger.REWOUND), 0) > 0 and self.last(known) >= batch
+    def is_rewound(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> bool:
+        return present[0].txn_ids.get(ledger.own_mark(context, ledger.REWOUND), 0) > 0 and self.last(present) >= batch
 
-    def bring_back(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> None:
-        state, own = known
+    def bring_back(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> None:
+        state, own = present
         what, fix = "", "run the query: it reads the removed batches again"
         try:
             former = state.table.at(state.txn_ids[ledger.own_mark(context, ledger.REWOUND)] - 1)

@@ -124,13 +124,13 @@ def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> di
     Its own number goes up so far that no driver of that name writes any more, and tells of no batch.
     """
     entered: dict[str, int] = {}
-    for (name, generation), each in progress_of_all(txn_ids).items():
-        if name != former or each == GONE:
+    for (name, generation), progress in progress_of_all(txn_ids).items():
+        if name != former or progress == GONE:
             continue
         old, new = app(former, generation), app(context.query, generation)
         marks = {mark: value for mark, value in txn_ids.items() if mark.startswith(f"{old}/")}
         entered |= {f"{new}{mark.removeprefix(old)}": value for mark, value in marks.items()}
-        entered |= {new: each.number, app(context.query, generation, FORMERLY, former): 1, old: GONE.number}
+        entered |= {new: progress.number, app(context.query, generation, FORMERLY, former): 1, old: GONE.number}
     return entered
 
 
@@ -146,12 +146,12 @@ def start_marks(context: SinkContext, reached: Progress, begun: FirstVersion | N
 
 def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progress]:
     """Every generation of every query that the table knows."""
-    found = {}
+    progress = {}
     for name, number in txn_ids.items():
         parts = name.split("/")
         if len(parts) == 3 and name.startswith(PREFIX) and parts[2].isdigit():
-            found[parts[1], int(parts[2])] = Progress.of(number)
-    return found
+            progress[parts[1], int(parts[2])] = Progress.of(number)
+    return progress
 
 
 def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
@@ -195,9 +195,9 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
     own = progress(context, txn_ids)
     if own.batch is None:
         return []
-    found: list[KeptLine] = []
+    kept: list[KeptLine] = []
     for looked, (commit, batch) in enumerate(newest_first(state, context)):
-        if looked >= _LOOKED_BACK or len(found) == most:
+        if looked >= _LOOKED_BACK or len(kept) == most:
             break
         # The mark of a start repeats the batch, and has no note, as that of a rewind has no line.
         if batch is None or RESTORES in commit.note or commit.note.get("batch") != batch:
@@ -205,12 +205,12 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
         line = KeptLine.from_dict(commit.note)
         if line.digest is None:
             break
-        found.insert(0, line)
-    if not found or found[-1].batch != own.batch:
+        kept.insert(0, line)
+    if not kept or kept[-1].batch != own.batch:
         mine = Checkpoint(context.checkpoint).id or ""
-        known = remembered(context, CHECKPOINT, txn_ids) or {mine}
-        return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
-    return found
+        ids = remembered(context, CHECKPOINT, txn_ids) or {mine}
+        return [KeptLine(batch=own.batch, checkpoint=mine if mine in ids else min(ids))]
+    return kept
 
 
 def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
@@ -221,8 +221,8 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
     """
     txn_ids = state.txn_ids
     begun = FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))
-    known = progress_of_all(txn_ids)
-    others = [key for key, each in known.items() if key[0] != context.query and each.batch is not None]
+    progress = progress_of_all(txn_ids)
+    others = [key for key, other in progress.items() if key[0] != context.query and other.batch is not None]
     if not others and not begun.had_rows:
         return state.rows()
     try:

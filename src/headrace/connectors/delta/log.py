@@ -50,19 +50,19 @@ class Commit:
     @property
     def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers that came with it."""
-        found = [action["txn"] for action in self.actions if "txn" in action]
-        return {txn["appId"]: int(txn["version"]) for txn in found}
+        actions = [action["txn"] for action in self.actions if "txn" in action]
+        return {txn["appId"]: int(txn["version"]) for txn in actions}
 
     @property
     def note(self) -> Mapping[str, Any]:
         """What its writer said of it in JSON (`userMetadata`); empty where that is nothing or something else."""
         for action in self.actions:
             try:
-                found = json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}")
+                note = json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}")
             except ValueError:
                 continue
-            if found and isinstance(found, dict):
-                return found
+            if note and isinstance(note, dict):
+                return note
         return {}
 
 
@@ -123,11 +123,11 @@ def _replayed(place: Path, version: int, written: int) -> tuple[Add, ...] | None
     """`written` tells a table from one that was in its place before."""
     there: dict[str, Add] = {}
     last = -1
-    for each in local_commits(place, 0, version):
-        for remove in each.removes:
+    for version_commit in local_commits(place, 0, version):
+        for remove in version_commit.removes:
             there.pop(remove["path"], None)
-        there.update((add["path"], add) for add in each.adds)
-        last = each.version
+        there.update((add["path"], add) for add in version_commit.adds)
+        last = version_commit.version
     return tuple(in_order(list(there.values()))) if last == version else None
 
 
@@ -182,8 +182,8 @@ class Rules:
 
 def offset(text: str) -> DeltaOffset:
     """An offset as Delta writes it; below zero lie the marks before a version's first file."""
-    found = json.loads(text)
-    return DeltaOffset(int(found["reservoirVersion"]), int(found["index"]), bool(found["isStartingVersion"]))
+    facts = json.loads(text)
+    return DeltaOffset(int(facts["reservoirVersion"]), int(facts["index"]), bool(facts["isStartingVersion"]))
 
 
 def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
@@ -192,7 +192,7 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
     The first batch has no start in the checkpoint. A stream of the whole table began with the version that its first
     offset is in, or, where that offset has gone past the files of the table, with the version before.
     """
-    found = []
+    spans = []
     for batch in prefix.batches:
         if batch.end is None or batch.end == batch.start:
             continue
@@ -203,8 +203,8 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
             start = DeltaOffset(begin, -1, False)
         else:
             start = DeltaOffset(end.version if end.initial else end.version - 1, -1, True)
-        found.append(VersionSpan(batch.batch, start, end))
-    return found
+        spans.append(VersionSpan(batch.batch, start, end))
+    return spans
 
 
 def added(
@@ -214,7 +214,7 @@ def added(
     rules: Rules,
 ) -> list[tuple[Add, int]]:
     """Each file with the batch that took it; `states` has the tables that initial spans begin with."""
-    found: list[tuple[Add, int]] = []
+    taken: list[tuple[Add, int]] = []
     for span in wanted:
         begin, end = max(span.start.index, -1) + 1, span.end.index + 1
         files: list[Add] = []
@@ -223,8 +223,8 @@ def added(
         for version in span.commits:
             first = begin if version == span.start.version else 0
             files += rules.given(commits[version])[first : end if version == span.end.version else None]
-        found.extend((add, span.batch) for add in files if rules.read(add))
-    return found
+        taken.extend((add, span.batch) for add in files if rules.read(add))
+    return taken
 
 
 def place_of(location: str, add: Add) -> str:

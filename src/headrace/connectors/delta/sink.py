@@ -275,13 +275,12 @@ class DeltaSink(contract.Sink):
 
     def _require_ours(self, state: State, context: contract.SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
-        name, known, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
-        own = known.get((context.query, context.generation))
-        others = {query for (query, _), each in known.items() if query != context.query and each.batch is not None}
-        alone = {
-            query for query, number in known if query in others and ledger.app(query, number, ledger.ALONE) in txn_ids
-        }
-        older = [number for (query, number), each in known.items() if query == context.query and each.batch is not None]
+        name, progress, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
+        own = progress.get((context.query, context.generation))
+        with_batches = [key for key, reached in progress.items() if reached.batch is not None]
+        others = {query for query, _ in with_batches if query != context.query}
+        alone = {query for query, number in progress if ledger.app(query, number, ledger.ALONE) in txn_ids} & others
+        older = [number for query, number in with_batches if query == context.query]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         what = ""
         if strangers := ledger.remembered(context, ledger.APPLICATION, txn_ids) - {context.application}:
@@ -303,8 +302,8 @@ class DeltaSink(contract.Sink):
     @staticmethod
     def _lines(state: State, context: contract.SinkContext) -> list[KeptLine] | None:
         """The ledger's lines; None of a clone, which has the rows of a table and nothing of its ledger."""
-        known = ledger.own_mark(context) in state.txn_ids or not state.has_rows
-        return ledger.lines(state, context) if known else None
+        has_ledger = ledger.own_mark(context) in state.txn_ids or not state.has_rows
+        return ledger.lines(state, context) if has_ledger else None
 
     def _enter(self, table: DeltaTable, context: contract.SinkContext) -> tuple[int, KeptLine | None]:
         """Enter the start into the table as it is now. Raises Conflict where a batch of the query has come in since."""
@@ -318,9 +317,9 @@ class DeltaSink(contract.Sink):
         if ledger.own_mark(context, ledger.BEGIN) not in txn_ids:
             begun = FirstVersion(state.version, state.has_rows and not ledger.is_handed_over(context, txn_ids))
         entered = ledger.start_marks(context, Progress(last.epoch + 1, last.batch), begun)
-        for (name, number), each in ledger.progress_of_all(txn_ids).items():
-            if name == context.query and number != context.generation and not each.is_closed:
-                entered[ledger.app(name, number)] = each.closed().number
+        for (name, number), progress in ledger.progress_of_all(txn_ids).items():
+            if name == context.query and number != context.generation and not progress.is_closed:
+                entered[ledger.app(name, number)] = progress.closed().number
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:
             entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1

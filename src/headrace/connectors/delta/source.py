@@ -263,13 +263,13 @@ class Delta(Source):
 
     def _found(self, spark: SparkSession) -> DeltaTable:
         """The table. Raises SourceError where there is none."""
-        found = self._place.find(spark)
-        if found is None:
+        table = self._place.find(spark)
+        if table is None:
             raise SourceError(code="HR332", what=f"{self._place} does not exist", fix=CREATE)
-        if not found.now().schema.fields:
+        if not table.now().schema.fields:
             what, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
             raise SourceError(code="HR332", what=what, fix=fix)
-        return found
+        return table
 
     def _require_files(self, location: str, files: list[Add]) -> None:
         if delta_log.local(location) is None:

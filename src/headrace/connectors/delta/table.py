@@ -57,8 +57,8 @@ class State:
 
     @property
     def has_rows(self) -> bool:
-        found = self.snapshot.checksumOpt()
-        return int(found.get().numFiles() if found.isDefined() else self.snapshot.numOfFiles()) > 0
+        checksum = self.snapshot.checksumOpt()
+        return int(checksum.get().numFiles() if checksum.isDefined() else self.snapshot.numOfFiles()) > 0
 
     @cached_property
     def txn_ids(self) -> dict[str, int]:
@@ -81,8 +81,8 @@ class State:
 
     @property
     def partitions(self) -> list[str]:
-        found = self.snapshot.metadata().partitionColumns()
-        return [str(found.apply(at)) for at in range(found.size())]
+        columns = self.snapshot.metadata().partitionColumns()
+        return [str(columns.apply(at)) for at in range(columns.size())]
 
     def files(self) -> list[Add]:
         """Every file, in the order in which a stream reads them."""
@@ -96,11 +96,11 @@ class State:
     @cached_property
     def actions(self) -> dict[tuple[str, str], str]:
         """The action that adds each file, as Delta's JSON, by its path and its deleted rows."""
-        found = self.snapshot.allFiles().collect()
+        files = self.snapshot.allFiles().collect()
         adds = {}
-        for at in range(len(found)):
-            vector = found[at].deletionVector()
-            adds[str(found[at].path()), "" if vector is None else str(vector.uniqueId())] = str(found[at].json())
+        for at in range(len(files)):
+            vector = files[at].deletionVector()
+            adds[str(files[at].path()), "" if vector is None else str(vector.uniqueId())] = str(files[at].json())
         return adds
 
     def enter(self, txn_ids: Mapping[str, int], *, seen: Mapping[str, int] | None = None) -> None:
@@ -112,11 +112,11 @@ class State:
         if seen is None:
             seen = {app: self.txn_ids[app] for app in txn_ids if app in self.txn_ids}
         transaction = self.table.begin()
-        known = State(self.table, transaction.snapshot()).txn_ids
+        current = State(self.table, transaction.snapshot()).txn_ids
         for app in txn_ids:
             # What Delta's `txnVersion` does as well, which replays the log: no other writer may enter them meanwhile.
             transaction.readTxn().append(app)
-            if known.get(app, -1) != seen.get(app, -1):
+            if current.get(app, -1) != seen.get(app, -1):
                 raise Conflict("another writer was quicker")
         # It says that no file changes: after a `ManualUpdate` Delta replays the whole log for the version's checksum.
         self.table.finish(transaction, (), txn_ids, "EmptyCommit")
@@ -154,10 +154,10 @@ class State:
         for add in files:
             plain = {name: value for name, value in add.items() if name != "stats"}
             adds.add(actions.fromJson(json.dumps({"add": plain})))
-        found = self.table.log.createDataFrame(
+        frame = self.table.log.createDataFrame(
             self.snapshot, jvm.PythonUtils.toSeq(adds), False, jvm.scala.Option.empty()
         )
-        return DataFrame(found, self.table.spark)
+        return DataFrame(frame, self.table.spark)
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,12 @@ class DeltaTable:
         wanted = range(first, last + 1)
         place = local(self.location)
         if place is not None:
-            found = {each.version: each for each in local_commits(place, first, last)}
+            commits = {entry.version: entry for entry in local_commits(place, first, last)}
         else:
-            found = self._read(wanted)
-        if missing := [version for version in wanted if version not in found]:
+            commits = self._read(wanted)
+        if missing := [version for version in wanted if version not in commits]:
             raise LogCutError(f"version {missing[0]}")
-        return found
+        return commits
 
     def newest_first(self, version: int) -> Iterator[Commit]:
         """The versions from `version` down to the oldest that the log still has."""
@@ -305,11 +305,11 @@ class DeltaPlace:
             return at_path(spark, self.path, self.error)
         if self.error is SinkError:
             require_database(spark, str(self.table))
-        found, kind = named(spark, str(self.table), self.error)
-        if found is None and kind:
+        table, kind = named(spark, str(self.table), self.error)
+        if table is None and kind:
             code, fix = ("HR332", CREATE) if self.error is SourceError else ("HR419", "give the table another name")
             raise self.error(code=code, what=f"'{self.table}' is {kind} and no Delta table", fix=fix)
-        return found
+        return table
 
 
 def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:

@@ -55,10 +55,10 @@ _STATUS = re.compile(
 def look_at_batches(spark: SparkSession) -> None:
     """Have the batches of streams that start in this session from now on looked at; a second call changes nothing."""
     gateway, extensions = gateway_with_callbacks(spark), java_session(spark).extensions()
-    if any(known is gateway and looked_at.equals(extensions) for known, looked_at in _looked_at):
+    if any(owner is gateway and rules.equals(extensions) for owner, rules in _looked_at):
         return
     extensions.injectCheckRule(_ForSession(_Check(gateway.jvm)))
-    _looked_at[:] = [(known, each) for known, each in _looked_at if known is gateway]
+    _looked_at[:] = [(owner, rules) for owner, rules in _looked_at if owner is gateway]
     _looked_at.append((gateway, extensions))
 
 
@@ -137,12 +137,12 @@ class _Check:
         sensitive = sql_conf.caseSensitiveAnalysis()
 
         def judged(file: str) -> OptionError | None:
-            found = self.columns.of(file, format_, declared, conf, sql_conf)
-            if isinstance(found, OptionError):
-                return found
-            if not found.fields:
+            columns = self.columns.of(file, format_, declared, conf, sql_conf)
+            if isinstance(columns, OptionError):
+                return columns
+            if not columns.fields:
                 return unreadable(file, format_, "it holds nothing")
-            problem = next(incompatibilities(declared, found, required, format_, case_sensitive=sensitive), None)
+            problem = next(incompatibilities(declared, columns, required, format_, case_sensitive=sensitive), None)
             return problem and replace(problem, what=f"the file {plain(file)} does not fit: {problem.what}")
 
         return judged
@@ -177,10 +177,10 @@ class _Batch:
     @cached_property
     def files(self) -> dict[str, ReadFile]:
         """Those that are there, by their paths, as Spark has listed them; in one question to the JVM."""
-        found = _STATUS.findall(self._listed.mkString("\n"))
+        statuses = _STATUS.findall(self._listed.mkString("\n"))
         return {
             path: ReadFile(modified_ms=int(time), size_bytes=int(size), etag=None if tag in ("", "null") else tag)
-            for path, size, time, tag in found
+            for path, size, time, tag in statuses
         }
 
     @cached_property
@@ -230,10 +230,10 @@ def _read_once(location: Any) -> None:
         return
     listed = location.getClass()
     while listed is not None:
-        found = [each for each in listed.getDeclaredFields() if each.getName() == "rootPaths"]
-        if found:
-            found[0].setAccessible(True)
-            found[0].set(location, distinct)
+        members = [member for member in listed.getDeclaredFields() if member.getName() == "rootPaths"]
+        if members:
+            members[0].setAccessible(True)
+            members[0].set(location, distinct)
             break
         listed = listed.getSuperclass()
     if location.rootPaths().size() != distinct.size():
@@ -328,7 +328,7 @@ class FileColumns:
         def convert(wanted: set[str] | None) -> StructType:
             shape = message
             if wanted is not None:
-                fields = [each for each in message.getFields() if each.getName().lower() in wanted]
+                fields = [column for column in message.getFields() if column.getName().lower() in wanted]
                 shape = self.jvm.org.apache.parquet.schema.MessageType(message.getName(), fields)
             converter = self.jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
             return struct(converter(sql_conf).convert(shape))
@@ -360,7 +360,7 @@ def struct(java: Any) -> StructType:
 
 
 def incompatibilities(
-    declared: StructType, found: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
+    declared: StructType, in_file: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
 ) -> Iterator[OptionError]:
     """What is wrong with a file of the columns `found`: HR308 for a type, HR308 for what is not there.
 
@@ -368,13 +368,13 @@ def incompatibilities(
     file has none of the declared columns at all. Columns that are not declared are left out.
     """
     key: Callable[[str], str] = str if case_sensitive else str.lower
-    known = {key(column.name): column for column in found.fields}
-    if found.fields and all(name.startswith("_col") for name in found.names) and format_ == "orc":
+    by_name = {key(column.name): column for column in in_file.fields}
+    if in_file.fields and all(name.startswith("_col") for name in in_file.names) and format_ == "orc":
         # Hive wrote no names, and Spark goes by position.
-        known = {key(want.name): have for want, have in zip(declared.fields, found.fields, strict=False)}
-    there = [column for column in declared.fields if key(column.name) in known]
+        by_name = {key(want.name): have for want, have in zip(declared.fields, in_file.fields, strict=False)}
+    there = [column for column in declared.fields if key(column.name) in by_name]
     for column in there:
-        of_file = known[key(column.name)].dataType
+        of_file = by_name[key(column.name)].dataType
         for path, have, want in _differences(column.name, of_file, column.dataType, format_):
             what = f"its column '{path}' is {have}, and the schema says {want}"
             fix = f"rewrite the file with {path} as {want}, or correct the schema; then start again"
@@ -387,43 +387,47 @@ def incompatibilities(
         fix = "rewrite the file with it, or leave out NOT NULL; then start again"
         yield OptionError(code="HR308", what=what, fix=fix)
     elif declared.fields and not there:
-        has = ", ".join(found.names[:8]) + (", ..." if len(found.names) > 8 else "")
+        has = ", ".join(in_file.names[:8]) + (", ..." if len(in_file.names) > 8 else "")
         what = f"it has none of the columns of the schema but {has or 'none at all'}"
         fix = "correct the schema, or put a file of this schema in its place; then start again"
         yield OptionError(code="HR308", what=what, fix=fix)
 
 
-def _differences(path: str, found: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:
+def _differences(path: str, in_file: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:
     """Where the types differ in earnest: the place in the column, the type in the file and the declared one."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    if isinstance(found, StructType) and isinstance(declared, StructType):
-        known = {column.name.lower(): column for column in found.fields}
+    if isinstance(in_file, StructType) and isinstance(declared, StructType):
+        by_name = {column.name.lower(): column for column in in_file.fields}
         for column in declared.fields:
-            if column.name.lower() in known:
-                of_file = known[column.name.lower()].dataType
+            if column.name.lower() in by_name:
+                of_file = by_name[column.name.lower()].dataType
                 yield from _differences(f"{path}.{column.name}", of_file, column.dataType, format_)
-    elif isinstance(found, ArrayType) and isinstance(declared, ArrayType):
-        yield from _differences(f"{path}[]", found.elementType, declared.elementType, format_)
-    elif isinstance(found, MapType) and isinstance(declared, MapType):
-        yield from _differences(f"{path}.key", found.keyType, declared.keyType, format_)
-        yield from _differences(f"{path}.value", found.valueType, declared.valueType, format_)
-    elif not _fits(found, declared, format_):
-        yield path, type_name(found), type_name(declared)
+    elif isinstance(in_file, ArrayType) and isinstance(declared, ArrayType):
+        yield from _differences(f"{path}[]", in_file.elementType, declared.elementType, format_)
+    elif isinstance(in_file, MapType) and isinstance(declared, MapType):
+        yield from _differences(f"{path}.key", in_file.keyType, declared.keyType, format_)
+        yield from _differences(f"{path}.value", in_file.valueType, declared.valueType, format_)
+    elif not _fits(in_file, declared, format_):
+        yield path, type_name(in_file), type_name(declared)
 
 
-def _fits(found: DataType, declared: DataType, format_: str) -> bool:
+def _fits(actual: DataType, declared: DataType, format_: str) -> bool:
     from pyspark.sql.types import CharType, DecimalType, NullType, StringType, VarcharType
 
     texts = (StringType, VarcharType, CharType)
-    if found == declared or isinstance(found, NullType) or (isinstance(found, texts) and isinstance(declared, texts)):
+    if (
+        actual == declared
+        or isinstance(actual, NullType)
+        or (isinstance(actual, texts) and isinstance(declared, texts))
+    ):
         return True
-    have, want = found.simpleString(), declared.simpleString()
+    have, want = actual.simpleString(), declared.simpleString()
     if have in _WHOLE and want in _WHOLE:
         return _WHOLE.index(have) <= _WHOLE.index(want)
     if isinstance(declared, DecimalType):
         whole = declared.precision - declared.scale
-        if isinstance(found, DecimalType):
-            return found.scale <= declared.scale and found.precision - found.scale <= whole
+        if isinstance(actual, DecimalType):
+            return actual.scale <= declared.scale and actual.precision - actual.scale <= whole
         return have in _WHOLE and _DIGITS[have] <= whole
     return (have, want) in _FITS or (format_ == "parquet" and (have, want) in _FITS_PARQUET)

@@ -35,8 +35,8 @@ def size(text: int | str) -> int | None:
 
 def age_ms(text: str) -> float | None:
     """The milliseconds that `7d` means to Spark, or None."""
-    found = spark_milliseconds(text)
-    return None if found is None or found < 0 else found
+    age = spark_milliseconds(text)
+    return None if age is None or age < 0 else age
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,8 +62,8 @@ class FileSink(contract.Sink):
 
     def open(self, frame: DataFrame, context: contract.SinkContext) -> FilesWriter:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
-        if found := list(self.check_result(frame, context)):
-            raise SinkError(found)
+        if findings := list(self.check_result(frame, context)):
+            raise SinkError(findings)
         self._files.prepare(frame, context)
         options = {} if self.retention is None else {"retention": self.retention}
         return FilesWriter(files=self._files, partition_by=self.partition_by, options=options)
@@ -114,8 +114,8 @@ class FileSink(contract.Sink):
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files that another program's stream has written. Raises SinkError where they do not fit."""
-        if found := list(self.check_result(frame, context)):
-            raise SinkError(found)
+        if findings := list(self.check_result(frame, context)):
+            raise SinkError(findings)
         self._files.require_written(context)
         aside.local_directory(self.path)
         return self._files

@@ -98,7 +98,7 @@ class Files(FilesOptions, contract.Source):
         schema = self._schema(spark)
         file_check.look_at_batches(spark)
         # Spark's readers do not heed NOT NULL.
-        required = [] if schema is None else [each.name for each in schema.fields if not each.nullable]
+        required = [] if schema is None else [column.name for column in schema.fields if not column.nullable]
         reader = reader.option(file_check.OPTION, json.dumps(required))
         frame = self._loaded(reader, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,))
         rows = Judged(self.rules, frame, schema)

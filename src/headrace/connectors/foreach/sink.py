@@ -131,8 +131,8 @@ def _unfit_methods(given: Any) -> Iterator[contract.OptionError]:
         fix = "give the object in place of its class, or let __init__ take nothing"
         yield contract.OptionError(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
     for method, names in (("open", ("partition_id", "epoch_id")), ("process", ("row",)), ("close", ("error",))):
-        found = getattr(given, method, None)
-        if (found is not None or method == "process") and not (callable(found) and takes(found, *own, *names)):
+        member = getattr(given, method, None)
+        if (member is not None or method == "process") and not (callable(member) and takes(member, *own, *names)):
             fix = f"write it as: def {method}(self, {', '.join(names)})"
             what = f"the method {method} of {name} cannot be called as the sink does"
             yield contract.OptionError(code="HR415", what=what, fix=fix)

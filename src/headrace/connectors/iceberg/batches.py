@@ -167,9 +167,9 @@ def committing(
     try:
         with only.transaction() as transaction:
             transaction.set_properties({PROPERTY: ledger.dumps(), **(further or {})})
-            told = {name: str(getattr(ledger, name)) for name in ("query", "generation", "batch")}
-            said = {f"headrace.{name}": text for name, text in told.items()}
-            yield transaction.update_snapshot(snapshot_properties={**said, **(properties or {})})
+            facts = {name: str(getattr(ledger, name)) for name in ("query", "generation", "batch")}
+            summary = {f"headrace.{name}": text for name, text in facts.items()}
+            yield transaction.update_snapshot(snapshot_properties={**summary, **(properties or {})})
     except CommitFailedException as error:
         raise Conflict("another writer was quicker") from error
 
@@ -202,8 +202,8 @@ def rows_of(snapshot: Any) -> int | None:
     """How many rows a snapshot of a table has, one that is not there none; None: it does not tell."""
     if snapshot is None:
         return 0
-    told = None if snapshot.summary is None else snapshot.summary["total-records"]
-    return int(told) if told else None
+    count = None if snapshot.summary is None else snapshot.summary["total-records"]
+    return int(count) if count else None
 
 
 @dataclass(frozen=True)

@@ -28,27 +28,27 @@ def column_types(table: Table) -> dict[str, DataType | None]:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
 
-    found: dict[str, DataType | None] = {}
+    types: dict[str, DataType | None] = {}
     for column in schema_to_pyarrow(table.schema(), include_field_ids=False):
         try:
             # Without a zone Arrow's times are those of Spark's TIMESTAMP_NTZ.
-            found[column.name] = from_arrow_type(column.type, prefer_timestamp_ntz=True)
+            types[column.name] = from_arrow_type(column.type, prefer_timestamp_ntz=True)
         except PySparkException:
-            found[column.name] = None
-    return found
+            types[column.name] = None
+    return types
 
 
 def spark_schema(table: Table) -> StructType:
     """The columns of `table` as Spark's, each of which may be NULL. Raises UnreadableError."""
     from pyspark.sql.types import StructField, StructType
 
-    found = []
+    fields = []
     for name, kind in column_types(table).items():
         if kind is None:
             declared = table.schema().find_field(name).field_type
             raise UnreadableError(f"column '{name}' is of type {declared}, which Spark does not have")
-        found.append(StructField(name, kind, True))
-    return StructType(found)
+        fields.append(StructField(name, kind, True))
+    return StructType(fields)
 
 
 def form_of(table: Table) -> TableMetadata:

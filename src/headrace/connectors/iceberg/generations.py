@@ -176,8 +176,8 @@ class IcebergAdoption(SinkAdoption):
         with self.place.translate_errors():
             table = self.find(frame, context)
             self._require_free(table, context)
-            told = rows_of(table.current_snapshot())
-            count = table.scan().count() if told is None else told
+            recorded = rows_of(table.current_snapshot())
+            count = table.scan().count() if recorded is None else recorded
             return (Held(count=count, what=f"rows of {self.place}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
@@ -225,21 +225,21 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
     def known(self, context: SinkContext, session: Session) -> Own | None:
         return own_table(self.place, context)
 
-    def last(self, known: Own) -> int:
-        return known[1].batch
+    def last(self, present: Own) -> int:
+        return present[1].batch
 
-    def reach(self, known: Own, context: SinkContext, batch: int) -> lake.Reached[Any]:
-        table, ledger = known
+    def reach(self, present: Own, context: SinkContext, batch: int) -> lake.Reached[Any]:
+        table, ledger = present
         at, passed = table.current_snapshot(), ledger.batch
         while at is not None:
-            told = at.summary
-            whose = None if told is None else (told["headrace.query"], told["headrace.generation"])
-            if told is None or whose != (context.query, str(context.generation)):
-                if told is None or told.operation.value != "replace":
+            summary = at.summary
+            whose = None if summary is None else (summary["headrace.query"], summary["headrace.generation"])
+            if summary is None or whose != (context.query, str(context.generation)):
+                if summary is None or summary.operation.value != "replace":
                     why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
                     return lake.Reached(earliest=passed, why=why)
             else:
-                number = int(told["headrace.batch"] or -1)
+                number = int(summary["headrace.batch"] or -1)
                 if number == batch:
                     files = (*_files(table, at).values(), *_files(table, table.current_snapshot()).values())
                     has_other_partitions = any(file.spec_id != table.metadata.default_spec_id for file in files)
@@ -250,15 +250,16 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
                 if number < batch:
                     break
                 passed = number
-            before = at.parent_snapshot_id if told is None or not told[_RESTORES] else int(told[_RESTORES] or 0)
+            restored = None if summary is None else summary[_RESTORES]
+            before = int(restored) if restored else at.parent_snapshot_id
             at = None if before is None else table.metadata.snapshot_by_id(before)
         return lake.Reached(earliest=passed, why=f"its snapshot of batch {batch} has expired")
 
-    def count(self, known: Own, version: Any) -> int:
-        return rows_of(version or known[0].current_snapshot()) or 0
+    def count(self, present: Own, version: Any) -> int:
+        return rows_of(version or present[0].current_snapshot()) or 0
 
-    def restore(self, known: Own, version: Any, context: SinkContext, batch: int) -> None:
-        table, ledger = known
+    def restore(self, present: Own, version: Any, context: SinkContext, batch: int) -> None:
+        table, ledger = present
         current = table.current_snapshot()
         assert current is not None, "a batch was found among its snapshots"
         lines = tuple(line for line in ledger.lines if line.batch <= batch)
@@ -266,12 +267,12 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
         former = json.dumps({"snapshot": current.snapshot_id, "batch": batch, "ledger": ledger.dumps()})
         _commit(table, replace(ledger, lines=lines).fenced(), {_rewound(context): former}, version)
 
-    def is_rewound(self, known: Own, context: SinkContext, batch: int) -> bool:
-        text = known[0].metadata.properties.get(_rewound(context), "")
+    def is_rewound(self, present: Own, context: SinkContext, batch: int) -> bool:
+        text = present[0].metadata.properties.get(_rewound(context), "")
         return text != "" and json.loads(text)["batch"] == batch
 
-    def bring_back(self, known: Own, context: SinkContext, batch: int) -> None:
-        table = known[0]
+    def bring_back(self, present: Own, context: SinkContext, batch: int) -> None:
+        table = present[0]
         facts = json.loads(table.metadata.properties[_rewound(context)])
         former = table.metadata.snapshot_by_id(facts["snapshot"])
         if former is None:

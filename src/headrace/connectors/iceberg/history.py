@@ -38,8 +38,8 @@ class SnapshotOffset:
     @classmethod
     def of(cls, given: Mapping[str, Any] | str | None) -> SnapshotOffset | None:
         """The offset of an entry of Spark's log; None where the stream had not begun."""
-        found = json.loads(given) if isinstance(given, str) else given
-        return cls(**found) if found else None
+        facts = json.loads(given) if isinstance(given, str) else given
+        return cls(**facts) if facts else None
 
     @property
     def beginning(self) -> SnapshotOffset:
@@ -102,14 +102,14 @@ class SnapshotHistory:
             return []
         self.require_same(end)
         start = start or end.beginning
-        found: list[FileScanTask] = []
+        files: list[FileScanTask] = []
         for snapshot in self._from(start, end.snapshot):
             number = None if snapshot is None else snapshot.snapshot_id
             first = start.position if number == start.snapshot else 0
             last = end.position if number == end.snapshot else None
             if first != last:
-                found += self._files_of(snapshot, end)[first:last]
-        return found
+                files += self._files_of(snapshot, end)[first:last]
+        return files
 
     def ensure_available(self, start: SnapshotOffset | None, end: SnapshotOffset | None) -> None:
         """Raise SourceError where the snapshots between two offsets are no longer all there."""
@@ -120,7 +120,7 @@ class SnapshotHistory:
     def leads(self, older: int | None, newer: int) -> bool:
         """Whether one snapshot is the other or an ancestor of it."""
         way = self._back_from(self.table.metadata.snapshot_by_id(newer))
-        return older in (None, newer) or any(each.parent_snapshot_id == older for each in way)
+        return older in (None, newer) or any(snapshot.parent_snapshot_id == older for snapshot in way)
 
     def _back_from(self, at: Snapshot | None) -> Iterator[Snapshot]:
         """A snapshot and its ancestors, the newest first, as far as the table still has them."""
@@ -207,10 +207,10 @@ class SnapshotHistory:
     def _snapshot(self, number: int | None) -> Any:
         if number is None:
             return None
-        found = self.table.metadata.snapshot_by_id(number)
-        if found is None:
+        snapshot = self.table.metadata.snapshot_by_id(number)
+        if snapshot is None:
             raise self._expired(number)
-        return found
+        return snapshot
 
     def _expired(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"

@@ -194,11 +194,11 @@ class IcebergSink(Sink):
                         spec.add_field(part.column, part.transform)
         return self._place.open()
 
-    def _enter(self, found: Table, schema: StructType, context: SinkContext) -> str:
+    def _enter(self, before: Table, schema: StructType, context: SinkContext) -> str:
         """Begin the next epoch of the query, which is given back."""
 
         def change() -> str:
-            table = self._place.again(found)
+            table = self._place.again(before)
             self._require_fit(table, schema, context)
             lines = self._lines(table, context)
             require_lines_fit(context, self.table, lines)

@@ -109,11 +109,11 @@ class Iceberg(Source):
     def mismatch(self, prefix: SourcePrefix) -> str:
         last = prefix.batches[-1].end if prefix.batches else None
         try:
-            known = last is None or SnapshotOffset.of(last) is not None
+            is_ours = last is None or SnapshotOffset.of(last) is not None
         except (ValueError, TypeError):
-            known = False
+            is_ours = False
         return (
-            "" if known else "its offsets are not those of Headrace's Iceberg source, which cannot continue Iceberg's"
+            "" if is_ours else "its offsets are not those of Headrace's Iceberg source, which cannot continue Iceberg's"
         )
 
     def ensure_available(self, prefix: SourcePrefix) -> None:

@@ -105,8 +105,8 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The table's newest snapshot."""
         history = self._history()
         history.table = self.place.again(history.table)
-        found = history.table.current_snapshot()
-        return None if found is None else found.snapshot_id
+        snapshot = history.table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
 
     def _goal(self, start: dict[str, Any], begun: SnapshotOffset, current: int | None) -> int | None:
         """How far to go: under available-now no further than the table had come at the start."""

@@ -43,10 +43,10 @@ _FINAL = (
 )
 
 
-def _lacking(said: str) -> OptionError:
+def _lacking(reason: str) -> OptionError:
     return OptionError(
         code="HR011",
-        what=f"Iceberg tables need a package that is not installed: {said}",
+        what=f"Iceberg tables need a package that is not installed: {reason}",
         fix="pip install 'headrace[iceberg]', and pyiceberg's own extra for a catalog other than SQL and REST",
     )
 
@@ -83,10 +83,10 @@ class TableRef:
 
     def open(self) -> Table:
         """The table as it is now. Raises `error`, or PlatformError where a package is not installed."""
-        found = self.find()
-        if found is None:
+        table = self.find()
+        if table is None:
             raise self._not_there()
-        return found
+        return table
 
     def again(self, table: Table) -> Table:
         """The table as it is now, even if it was recreated, by the catalog that has given it. Raises as `open` does."""
@@ -136,14 +136,14 @@ class TableRef:
 
     def explained(self, error: Exception) -> HeadraceError:
         """A fault of pyiceberg's as one of ours."""
-        said = self.masked(first_line(error) or "no reason was given")
+        reason = self.masked(first_line(error) or "no reason was given")
         if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
-            problem = _lacking(said)
+            problem = _lacking(reason)
             return PlatformError(code=problem.code, what=problem.what, fix=problem.fix)
-        if "libhdfs" in said or "libjvm" in said:
+        if "libhdfs" in reason or "libjvm" in reason:
             problem = _by_libhdfs(str(self))
             return self.error(code=problem.code, what=problem.what, fix=problem.fix)
-        what = f"{self} cannot be used: {type(error).__name__}: {said}"
+        what = f"{self} cannot be used: {type(error).__name__}: {reason}"
         fix = "start the catalog, or correct its properties; then start again"
         passes, final = ("HR331", "HR355") if self.error is SourceError else ("HR405", "HR425")
         return self.error(code=final if type(error).__name__ in _FINAL else passes, what=what, fix=fix)
@@ -160,13 +160,13 @@ class TableRef:
 
     def _secrets(self) -> set[str]:
         properties = {} if isinstance(self.catalog, str) else self.catalog
-        found = {value for key, value in properties.items() if _SECRET.search(key)}
+        secrets = {value for key, value in properties.items() if _SECRET.search(key)}
         for value in properties.values():
             if address := re.match(r"[^/]*://[^/@]*:(?P<password>[^/]*)@", value):
-                found |= {address["password"], unquote(address["password"])}
-        for value in tuple(found):
-            found |= set(value.split(":"))  # A credential is an id and a secret.
-        return {value for value in found if len(value) > 2}
+                secrets |= {address["password"], unquote(address["password"])}
+        for value in tuple(secrets):
+            secrets |= set(value.split(":"))  # A credential is an id and a secret.
+        return {value for value in secrets if len(value) > 2}
 
     def identity(self) -> Identity:
         """What tells the table from others, by what each kind of catalog goes by; the properties hold secrets."""
@@ -174,10 +174,10 @@ class TableRef:
             return {"system": "iceberg", "catalog": self._catalog_name, "table": self.table}
         address = canonical_address(self.catalog.get("uri", ""))
         kind = self.catalog.get("type", address.partition("://")[0])
-        found = {"system": "iceberg", "catalog": address or kind, "table": self.table}
+        identity = {"system": "iceberg", "catalog": address or kind, "table": self.table}
         if kind in ("rest", "http", "https"):
-            return {**found, "warehouse": canonical_address(self.catalog.get("warehouse", ""))}
-        return found if kind in ("hive", "thrift") else {**found, "name": self._catalog_name}
+            return {**identity, "warehouse": canonical_address(self.catalog.get("warehouse", ""))}
+        return identity if kind in ("hive", "thrift") else {**identity, "name": self._catalog_name}
 
     @property
     def _catalog_name(self) -> str:
@@ -253,9 +253,9 @@ def incompatibilities(table: Table, schema: StructType) -> Iterator[str]:
             yield f"it has no column '{column.name}'"
             continue
         kind = there[column.name]
-        found = "another type" if kind is None else kind.simpleString()
-        if found != given and found not in _WIDER.get(given, ()):
-            yield f"its column '{column.name}' is {found}, and that of the result {given}"
+        of_table = "another type" if kind is None else kind.simpleString()
+        if of_table != given and of_table not in _WIDER.get(given, ()):
+            yield f"its column '{column.name}' is {of_table}, and that of the result {given}"
     for own in table.schema().fields:
         if own.required and own.name not in schema.names:
             yield f"its column '{own.name}' takes no NULL, and the result has no such column"

@@ -78,12 +78,12 @@ def servers_fault(servers: str) -> str | None:
     """What is wrong with a list of brokers, as far as its text tells; Kafka's client would say it only at the start."""
     if not servers.strip():
         return "bootstrap_servers is empty"
-    for each in servers.split(","):
-        host, _, port = each.strip().rpartition(":")
-        if "//" in each:
-            return f"'{each.strip()}' in bootstrap_servers is a URL"
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if "//" in server:
+            return f"'{server.strip()}' in bootstrap_servers is a URL"
         if not host:
-            return f"'{each.strip()}' in bootstrap_servers names no port"
+            return f"'{server.strip()}' in bootstrap_servers names no port"
         if not port.isdigit() or not 0 < int(port) < 65_536:
             return f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
     return None
@@ -145,7 +145,7 @@ class Client:
     def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         """The partitions that `topics` have, each as (topic, partition)."""
         topic_of = self._described(topics)
-        return [(str(name), each.partition()) for name in topic_of for each in topic_of[name].partitions()]
+        return [(str(name), part.partition()) for name in topic_of for part in topic_of[name].partitions()]
 
     def _described(self, topics: Iterable[str]) -> Any:
         wanted = self.jvm.java.util.ArrayList()
@@ -165,9 +165,9 @@ class Client:
 
     def at_time(self, places: Iterable[tuple[str, int]], at_ms: int) -> dict[tuple[str, int], int]:
         """The first offset of each (topic, partition) whose message came at a time or later; else the next one."""
-        found = self._offsets(places, "forTimestamp", at_ms)
-        later = self._offsets([place for place, offset in found.items() if offset < 0], "latest")
-        return {**found, **later}
+        offsets = self._offsets(places, "forTimestamp", at_ms)
+        later = self._offsets([place for place, offset in offsets.items() if offset < 0], "latest")
+        return {**offsets, **later}
 
     def _offsets(self, places: Iterable[tuple[str, int]], which: str, *given: int) -> dict[tuple[str, int], int]:
         wanted = self.jvm.java.util.HashMap()

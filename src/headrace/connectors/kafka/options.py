@@ -113,8 +113,8 @@ class KafkaOptions:
         for name, numbers in (self.assign or {}).items():
             if not numbers or min(numbers) < 0:
                 wrong = f"the partition {min(numbers)}" if numbers else "no partition"
-                said, fix = f"assign names {wrong} of topic '{name}'", "number partitions from 0: {topic: [0, 1]}"
-                yield OptionError(what=said, fix=fix)
+                fault, fix = f"assign names {wrong} of topic '{name}'", "number partitions from 0: {topic: [0, 1]}"
+                yield OptionError(what=fault, fix=fix)
         yield from no_length("max_trigger_delay", self.max_trigger_delay, "15m")
         yield from _values(self)
         yield from _offsets(self)
@@ -201,10 +201,10 @@ def _values(source: KafkaOptions) -> Iterator[OptionError]:
         yield OptionError(what="with value raw every message fits", fix="leave on_bad_row out")
     if source.value != "json" and source.inexact != "bad-row":
         yield OptionError(what=f"inexact has no meaning with value {source.value}", fix="leave it out")
-    known = COLUMNS if source.include_headers else COLUMNS[:-1]
+    columns = COLUMNS if source.include_headers else COLUMNS[:-1]
     for name in source.keep:
-        if name not in known:
-            yield OptionError(what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
+        if name not in columns:
+            yield OptionError(what=f"keep names '{name}'", fix=f"the columns are {', '.join(columns)}")
 
 
 def _is_avro(text: str) -> bool:

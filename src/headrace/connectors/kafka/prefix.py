@@ -61,7 +61,7 @@ def ranges(prefix: SourcePrefix) -> dict[Place, list[PartitionSpan]]:
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
     before = beginning(prefix)
-    found: dict[Place, list[PartitionSpan]] = {}
+    ranges: dict[Place, list[PartitionSpan]] = {}
     for batch in prefix.batches:
         if batch.end is None:
             continue
@@ -69,21 +69,21 @@ def ranges(prefix: SourcePrefix) -> dict[Place, list[PartitionSpan]]:
         for place, end in _parsed(batch.end).items():
             first = start.get(place, before.get(place, 0))
             if end > first:
-                found.setdefault(place, []).append(PartitionSpan(batch.batch, first, end))
-    return found
+                ranges.setdefault(place, []).append(PartitionSpan(batch.batch, first, end))
+    return ranges
 
 
 def mismatch(prefix: SourcePrefix, reads: Callable[[str, int], bool], topics: Sequence[str]) -> str:
     """Why `prefix` cannot be of the partitions for which `reads` says yes, and of all of `topics`; empty if it can."""
     ends = [batch.end for batch in prefix.batches if batch.end is not None]
     try:
-        found = _parsed(ends[-1]) if ends else {}
+        offsets = _parsed(ends[-1]) if ends else {}
     except (ValueError, AttributeError, TypeError):
         return "its offsets are not those of topics"
-    for topic, partition in sorted(found):
+    for topic, partition in sorted(offsets):
         if not reads(topic, partition):
             return f"it read partition {partition} of topic '{topic}', which the source does not name"
-    unread = sorted(set(topics) - {topic for topic, _ in found}) if found else []
+    unread = sorted(set(topics) - {topic for topic, _ in offsets}) if offsets else []
     return f"it did not read topic '{unread[0]}', which the source names" if unread else ""
 
 
@@ -116,10 +116,10 @@ def reached(prefix: SourcePrefix) -> dict[Place, int] | None:
 
 def by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[int, int]]:
     """Offsets as the option `starting_offsets` takes them."""
-    found: dict[str, dict[int, int]] = {}
+    topics: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        topics.setdefault(topic, {})[partition] = offset
+    return topics
 
 
 def span_options(first: Mapping[Place, int], last: Mapping[Place, int]) -> dict[str, str]:
@@ -145,14 +145,14 @@ def with_batch(frame: DataFrame, wanted: Ranges, column: str) -> DataFrame:
         for batch in batches:
             topics, numbers = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
             offsets = batch.column("offset").to_numpy()
-            found = np.zeros(batch.num_rows, dtype="int64")
+            taken_by = np.zeros(batch.num_rows, dtype="int64")
             for place in set(zip(topics, numbers, strict=True)):
                 mask = np.fromiter(
                     ((topic, at) == place for topic, at in zip(topics, numbers, strict=True)), dtype=bool
                 )
                 limits, taken = ends[place]
-                found[mask] = np.array(taken)[np.searchsorted(np.array(limits), offsets[mask], side="right")]
-            yield pa.record_batch([*batch.columns, pa.array(found)], names=[*batch.schema.names, column])
+                taken_by[mask] = np.array(taken)[np.searchsorted(np.array(limits), offsets[mask], side="right")]
+            yield pa.record_batch([*batch.columns, pa.array(taken_by)], names=[*batch.schema.names, column])
 
     schema = StructType([*frame.schema.fields, StructField(column, LongType())])
     return frame.mapInArrow(number, schema)
@@ -287,7 +287,7 @@ def _oldest_ms(consumer: Consumer, starts: Mapping[Place, int], until: float) ->
     if len(starts) > _PARTITIONS:
         return None
     asked = {place: TopicPartition(*place, offset) for place, offset in starts.items()}
-    found: list[int] = []
+    times: list[int] = []
     consumer.assign(list(asked.values()))
     while asked:
         message: Any = consumer.poll(_left(until))
@@ -297,9 +297,9 @@ def _oldest_ms(consumer: Consumer, starts: Mapping[Place, int], until: float) ->
         if place not in asked or (error is not None and error.code() != KafkaError._PARTITION_EOF):
             continue
         if error is None:  # At the end of a partition there were marks of transactions alone.
-            found.append(message.timestamp()[1])
+            times.append(message.timestamp()[1])
         consumer.pause([asked.pop(place)])
-    return min((each for each in found if each > 0), default=None)
+    return min((ms for ms in times if ms > 0), default=None)
 
 
 def _left(until: float) -> float:

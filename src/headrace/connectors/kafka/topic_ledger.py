@@ -70,17 +70,17 @@ class TopicLedger:
 
     @classmethod
     def begun(
-        cls, found: TopicLedger | None, context: SinkContext, name: str, result: str, begins: Ends
+        cls, before: TopicLedger | None, context: SinkContext, name: str, result: str, begins: Ends
     ) -> TopicLedger:
         """The ledger with the epoch of a new driver; raises CheckpointError where its batches are not the checkpoint's.
 
         The result may have other columns than before: each message tells its own.
         """
-        if found is None:
+        if before is None:
             ledger = TextLedger.begun(None, context, name, result, kind="topic")
             return cls(ledger=ledger, life=uuid.uuid4().hex, begins=begins)
-        ledger = TextLedger.begun(found.ledger.dumps(), context, name, found.ledger.result, kind="topic")
-        return replace(found, ledger=replace(ledger, result=result))
+        ledger = TextLedger.begun(before.ledger.dumps(), context, name, before.ledger.result, kind="topic")
+        return replace(before, ledger=replace(ledger, result=result))
 
     def with_batch(self, line: KeptLine, ends: Ends) -> TopicLedger:
         """The ledger once the batch of `line` is in, whose messages end at `ends`."""
@@ -98,12 +98,12 @@ class TopicLedger:
 
     def lines(self, context: SinkContext, lines: Iterable[KeptLine]) -> dict[str, bytes]:
         """Key and value of the message of each line, which replaces that of an older batch."""
-        found = {}
+        records = {}
         for line in lines:
             kept = replace(line, planned=None) if len(line.planned or "") > LONGEST else line
             value = json.dumps({"line": kept.as_dict(), "ends": _rows(self.ends)}).encode()
-            found[f"{key_of(context)}/{line.batch % KEPT}"] = value
-        return found
+            records[f"{key_of(context)}/{line.batch % KEPT}"] = value
+        return records
 
 
 def key_of(context: SinkContext) -> str:
@@ -138,9 +138,9 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
     topic is read up to its very end, not to where it can be read by now. own: what the keys of the reader's query begin
     with; where only its transaction is open, nothing else of it lies behind, and nobody waits for that one.
     """
-    found: dict[str, bytes] = {}
+    records: dict[str, bytes] = {}
     if not partitions(settings, topic):
-        return found
+        return records
     end = ends(settings, [(topic, 0)]).get((topic, 0), 0)
     limit = time.monotonic() + PATIENCE_SECONDS
     for reached, key, value in _records(settings, topic, 0, "read_committed"):
@@ -148,14 +148,14 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
             if reached >= end or (reached >= 0 and own and _is_open_only_of(settings, topic, own, reached, end)):
                 break
         elif value is None:
-            found.pop(key, None)
+            records.pop(key, None)
         else:
-            found[key] = value
+            records[key] = value
         if time.monotonic() > limit:
             what = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
             fix = "stop the program that holds it, or wait until the broker aborts it; then start again"
             raise SinkError(code="HR434", what=what, fix=fix)
-    return found
+    return records
 
 
 def _is_open_only_of(settings: Mapping[str, Any], topic: str, own: str, first: int, end: int) -> bool:
@@ -203,8 +203,8 @@ def partitions(settings: Mapping[str, Any], topic: str) -> list[tuple[str, int]]
     """The partitions of a topic; none if it is not there. Raises KafkaException."""
     from confluent_kafka.admin import AdminClient
 
-    found = AdminClient(dict(settings)).list_topics(topic, ANSWER_SECONDS).topics[topic]
-    return [] if found.error is not None else [(topic, number) for number in sorted(found.partitions)]
+    description = AdminClient(dict(settings)).list_topics(topic, ANSWER_SECONDS).topics[topic]
+    return [] if description.error is not None else [(topic, number) for number in sorted(description.partitions)]
 
 
 def require_ledger(target: TopicTarget) -> None:
@@ -246,10 +246,10 @@ def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = producer.explained(error, target.bootstrap_servers, what)
-        if known is error:
+        explained = producer.explained(error, target.bootstrap_servers, what)
+        if explained is error:
             raise
-        raise known from None
+        raise explained from None
 
 
 def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
@@ -260,17 +260,17 @@ def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
 
 def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
     """What the ledger keeps of the batches that are in; None: it has no such generation."""
-    found = ledger(target, context)
-    require_messages(target, context, found)
-    return None if found is None else found.ledger.lines
+    own = ledger(target, context)
+    require_messages(target, context, own)
+    return None if own is None else own.ledger.lines
 
 
-def require_messages(target: TopicTarget, context: SinkContext, found: TopicLedger | None) -> None:
+def require_messages(target: TopicTarget, context: SinkContext, own: TopicLedger | None) -> None:
     """Raise CheckpointError where the topic ends before what the ledger has seen of it: it was made again, empty.
 
     `found` was read first. Where rows name their topics, each may have gone as it should.
     """
-    topic, seen = target.topic, {} if found is None else {**found.begins, **found.ends}
+    topic, seen = target.topic, {} if own is None else {**own.begins, **own.ends}
     if topic is None or not any(name == topic for name, _ in seen):
         return
     now = ends(target.settings, partitions(target.settings, topic))
@@ -290,50 +290,50 @@ class KafkaLedger(SinkLedger):
     target: TopicTarget
 
     def last_batch(self, context: SinkContext) -> int | None:
-        found = ledger(self.target, context)
-        return None if found is None else found.ledger.last
+        own = ledger(self.target, context)
+        return None if own is None else own.ledger.last
 
     def checkpoint_id(self, context: SinkContext) -> str | None:
-        found = ledger(self.target, context)
-        return found.ledger.lines[-1].checkpoint if found is not None and found.ledger.lines else None
+        own = ledger(self.target, context)
+        return own.ledger.lines[-1].checkpoint if own is not None and own.ledger.lines else None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        found = ledger(self.target, context)
-        return {} if found is None else plans(context, found.ledger.lines, first)
+        own = ledger(self.target, context)
+        return {} if own is None else plans(context, own.ledger.lines, first)
 
 
 def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) -> Snapshot:
     """The rows of the batches that are in: all in append mode, else the newest of each key, or of the last batch."""
     name = target.topic or ""
-    found = ledger(target, context)
-    if found is None or found.ledger.last is None:
+    own = ledger(target, context)
+    if own is None or own.ledger.last is None:
         raise no_result(f"topic '{name}'", context, kind="topic")
-    _await_markers(target, found.ends)
-    begins = {place: found.begins.get(place, 0) for place in found.ends}  # A partition that came later: its first.
+    _await_markers(target, own.ends)
+    begins = {place: own.begins.get(place, 0) for place in own.ends}  # A partition that came later: its first.
     with client(spark, target.bootstrap_servers, target.options, SinkError) as broker:
-        earliest = broker.earliest(found.ends)
+        earliest = broker.earliest(own.ends)
     for place, first in begins.items():
         if earliest.get(place, 0) > first:
             what = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
             fix = "let the topic keep what is to be verified (retention.ms, retention.bytes)"
             raise SinkError(code="HR402", what=what, fix=fix)
-    if not found.ends:
-        rows = spark.createDataFrame([], found.ledger.schema)
-        return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key))
+    if not own.ends:
+        rows = spark.createDataFrame([], own.ledger.schema)
+        return Snapshot(rows=rows, batch=own.ledger.last, key=tuple(target.key))
     reader = spark.read.format("kafka").options(**target.options)
     messages = reader.options(
         **{
             "kafka.bootstrap.servers": target.bootstrap_servers,
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
-            **span_options(begins, found.ends),
+            **span_options(begins, own.ends),
         }
     ).load()
-    rows = as_rows(messages, found.life, found.ledger.last, found.ledger.schema)
+    rows = as_rows(messages, own.life, own.ledger.last, own.ledger.schema)
     if context.mode == "complete":
-        rows = rows.where(rows[BATCH] == found.ledger.last)
+        rows = rows.where(rows[BATCH] == own.ledger.last)
     rows = newest(rows, target.key) if context.mode == "update" else rows.drop(BATCH)
-    return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key) if context.mode == "update" else ())
+    return Snapshot(rows=rows, batch=own.ledger.last, key=tuple(target.key) if context.mode == "update" else ())
 
 
 def _await_markers(target: TopicTarget, wanted: Ends) -> None:

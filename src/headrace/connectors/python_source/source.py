@@ -123,8 +123,8 @@ class Python(Source):
         columns = [F.col(f"`{name}`") for name in schema.names]
         return rows.select(*columns, *([] if batch_column is None else [F.col(number).alias(batch_column)]))
 
-    def _fault(self, said: str) -> SourceError:
-        what = f"the source class {self.source.__name__} cannot be used: {said}"
+    def _fault(self, reason: str) -> SourceError:
+        what = f"the source class {self.source.__name__} cannot be used: {reason}"
         return SourceError(code="HR323", what=what, fix="correct the class; it is run when the query is built")
 
 
@@ -149,16 +149,16 @@ def _rows_of(
     else:
         start = reader.initialOffset() if first is None else json.loads(first)
         given = (row for partition in reader.partitions(start, end) for row in reader.read(partition))
-    for each in given:
+    for item in given:
         # One row, or those of an Arrow batch.
-        if hasattr(each, "to_pylist"):
-            yield from ((*(row[name] for name in schema.names), batch) for row in each.to_pylist())
+        if hasattr(item, "to_pylist"):
+            yield from ((*(row[name] for name in schema.names), batch) for row in item.to_pylist())
         else:
-            yield (*each, batch)
+            yield (*item, batch)
 
 
 def _found(cls: type, method: str) -> Any:
-    return next(vars(each)[method] for each in cls.__mro__ if method in vars(each))
+    return next(vars(base)[method] for base in cls.__mro__ if method in vars(base))
 
 
 def _said(error: Exception) -> str:

@@ -91,10 +91,10 @@ class Socket(Source):
         up; that they do not answer is reported when the query fails.
         """
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise self._unreachable(error.strerror or str(error)) from error
-        if not all(_is_free(family, address) for family, _, _, _, address in found):
+        if not all(_is_free(family, address) for family, _, _, _, address in addresses):
             return
         try:
             # What is forwarded from a free port of this machine can only be seen by connecting.

@@ -94,7 +94,7 @@ def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> Non
     new, kept = beside(directory), aside(directory, context)
     with moving(directory):
         if is_rebuilt(directory, rebuilt):
-            former = next((each for each in (new, kept) if each.exists()), None)
+            former = next((place for place in (new, kept) if place.exists()), None)
             if former is None:
                 move(directory, new)
             else:
@@ -271,8 +271,8 @@ def _came_again(kept: Path, last: int) -> bool:
 
 def _record(kept: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
-        return found
+        record: dict[str, Any] = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
+        return record
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:

@@ -60,14 +60,14 @@ _CHANGE = "filter such rows out or change the value in the query's last select"
 
 def unknown_options(format_: str, options: Iterable[str]) -> Iterator[OptionError]:
     """Options that Spark would ignore without a word; those with a dot go to Hadoop or to the format's library."""
-    known = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
-    folded = {name.lower() for name in known}
+    names = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
+    folded = {name.lower() for name in names}
     for option in options if format_ in KNOWN_OPTIONS else ():
         if "." not in option and option.lower() not in folded:
             yield OptionError(
                 code="HR103",
                 what=f"{format_} files have no option '{option}', and Spark says nothing of that",
-                fix=nearest(option, known),
+                fix=nearest(option, names),
                 severity="warning",
             )
 
@@ -186,11 +186,11 @@ def refusing(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
     columns = []
     for field in frame.schema:
         column = F.col(f"`{field.name}`")
-        for each in refused:
-            if each.column == field.name:
+        for value in refused:
+            if value.column == field.name:
                 # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
-                said = f"\nheadrace.errors.SinkError: headrace HR440: {each.what}\n  fix: {each.fix}\n"
-                column = F.when(each.condition, F.raise_error(F.lit(said)).cast(field.dataType)).otherwise(column)
+                message = f"\nheadrace.errors.SinkError: headrace HR440: {value.what}\n  fix: {value.fix}\n"
+                column = F.when(value.condition, F.raise_error(F.lit(message)).cast(field.dataType)).otherwise(column)
         columns.append(column.alias(field.name))
     return frame.select(*columns) if refused else frame
 

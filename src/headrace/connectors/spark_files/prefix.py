@@ -92,11 +92,11 @@ def changed(prefix: SourcePrefix) -> OptionError | None:
 
     Raises PlatformError, CheckpointError, and SourceError as `files`.
     """
-    found = list(_changed(prefix, whole=True))
-    if not found:
+    changes = list(_changed(prefix, whole=True))
+    if not changes:
         return None
-    path, batch, now, then = found[0]
-    more = f", and {len(found) - 1:,} more" if found[1:] else ""
+    path, batch, now, then = changes[0]
+    more = f", and {len(changes) - 1:,} more" if changes[1:] else ""
     anew = f"plan the batch again: headrace rewind QUERY --to-batch {batch - 1}" if batch else "headrace reset QUERY"
     with_time = f", with its time (touch -d @{then.modified_ms / 1000:.3f} FILE)"
     return OptionError(
@@ -244,8 +244,8 @@ def with_batches(
         # A URI is percent-encoded, and unlike in a form a plus sign in it means a plus sign.
         decoded = F.url_decode(F.regexp_replace(FILE, r"\+", "%2B"))
         written = F.regexp_replace(decoded, "^file:/+", "/")
-    known = rows.sparkSession.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
-    joined = rows.join(F.broadcast(known), written == F.col(_SPELT), "left")
+    spellings = rows.sparkSession.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
+    joined = rows.join(F.broadcast(spellings), written == F.col(_SPELT), "left")
     unknown = F.raise_error(F.concat(F.lit("no batch is known for the file "), FILE)).cast("bigint")
     columns = [F.col(f"`{name}`") for name in rows.columns if name != FILE]
     if batch_column is not None:

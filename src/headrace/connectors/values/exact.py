@@ -61,9 +61,8 @@ class Exact:
 
     def as_text(self, schema: T.StructType) -> T.StructType:
         """The schema to read with: what is judged by its text is STRING."""
-        return T.StructType(
-            [T.StructField(each.name, self._text_type(each.dataType), each.nullable, each.metadata) for each in schema]
-        )
+        fields = [T.StructField(f.name, self._text_type(f.dataType), f.nullable, f.metadata) for f in schema]
+        return T.StructType(fields)
 
     def judges(self, kind: T.DataType) -> bool:
         """Whether a column of this type, or a part of it, is read as text."""
@@ -103,7 +102,7 @@ class Exact:
         if not self.judges(kind):
             return text
         if isinstance(kind, T.StructType):
-            parts = [self.value(text.getField(each.name), each.dataType).alias(each.name) for each in kind]
+            parts = [self.value(text.getField(field.name), field.dataType).alias(field.name) for field in kind]
             return F.when(text.isNotNull(), F.struct(*parts))
         if isinstance(kind, T.ArrayType):
             return F.transform(text, lambda part: self.value(part, kind.elementType))
@@ -179,7 +178,7 @@ class Judged:
         self.rules, self.frame, self.schema = rules, frame, schema
         self.zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
         self.exact = Exact(rules, self.zone)
-        self.fields = [each for each in schema or () if each.name != CORRUPT_RECORD]
+        self.fields = [field for field in schema or () if field.name != CORRUPT_RECORD]
         self.columns = [name for name in frame.columns if name not in (*OWN_COLUMNS, *besides)]
 
     @property
@@ -191,10 +190,11 @@ class Judged:
 
     def checked(self) -> list[Column]:
         """The columns with their declared types, each of which fails at a fault; none where nothing can be wrong."""
-        columns = {
-            each.name: self.exact.checked(each.name, F.col(f"`{each.name}`"), each.dataType) for each in self.fields
-        }
-        refused = {name: column for name, column in columns.items() if column is not None}
+        refused = {}
+        for field in self.fields:
+            column = self.exact.checked(field.name, F.col(f"`{field.name}`"), field.dataType)
+            if column is not None:
+                refused[field.name] = column
         faults = self._faults(besides=refused)
         return refuse({**self._values(), **refused}, faults)
 
@@ -223,22 +223,22 @@ class Judged:
 
     def _values(self) -> dict[str, Column]:
         values = {name: F.col(f"`{name}`") for name in self.frame.columns if name not in OWN_COLUMNS}
-        for each in self.fields:
-            values[each.name] = self.exact.value(values[each.name], each.dataType)
+        for field in self.fields:
+            values[field.name] = self.exact.value(values[field.name], field.dataType)
         return values
 
     def _faults(self, besides: Container[str] = ()) -> list[tuple[str, Fault]]:
         """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
-        read = self.fields or [each for each in self.frame.schema if each.name in self.columns]
-        found = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
+        read = self.fields or [field for field in self.frame.schema if field.name in self.columns]
+        faults = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
         if not self.exact.is_asked:
-            return found
-        for each in self.fields:
-            if self.exact.judges(each.dataType) and each.name not in besides:
-                text = F.col(f"`{each.name}`")
-                said = self.exact.described(each.name, text, each.dataType)
-                found.append((each.name, (said, self.exact.is_bad(text, each.dataType))))
-        return [*found, *changed(T.StructType(self.fields), self.rules)]
+            return faults
+        for field in self.fields:
+            if self.exact.judges(field.dataType) and field.name not in besides:
+                text = F.col(f"`{field.name}`")
+                message = self.exact.described(field.name, text, field.dataType)
+                faults.append((field.name, (message, self.exact.is_bad(text, field.dataType))))
+        return [*faults, *changed(T.StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
         # A question that NULL does not answer is no fault, and the row stays.

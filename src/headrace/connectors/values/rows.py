@@ -52,10 +52,10 @@ def find_missing(fields: Iterable[T.StructField]) -> Iterator[tuple[str, Fault]]
 
     Spark's readers make every column nullable.
     """
-    for each in fields:
-        column = F.col(f"`{each.name}`")
-        if lacks := _lacks(column, each):
-            yield each.name, (compose_message(MISSING, each.name, F.col(PLACE)), reduce(or_, lacks))
+    for field in fields:
+        column = F.col(f"`{field.name}`")
+        if lacks := _lacks(column, field):
+            yield field.name, (compose_message(MISSING, field.name, F.col(PLACE)), reduce(or_, lacks))
 
 
 def _lacks(column: Column, field: T.StructField) -> list[Column]:
@@ -65,7 +65,7 @@ def _lacks(column: Column, field: T.StructField) -> list[Column]:
 
 def _parts_lack(column: Column, kind: T.DataType) -> list[Column]:
     if isinstance(kind, T.StructType):
-        parts = [lacks for each in kind for lacks in _lacks(column.getField(each.name), each)]
+        parts = [lacks for field in kind for lacks in _lacks(column.getField(field.name), field)]
         return [column.isNotNull() & reduce(or_, parts)] if parts else []
     if isinstance(kind, T.MapType):
         values, inner = F.map_values(column), kind.valueType
@@ -85,15 +85,15 @@ def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterato
     """
     if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
         return
-    for each in fields:
-        if _holds_text(each.dataType):
-            column = F.col(f"`{each.name}`")
+    for field in fields:
+        if _holds_text(field.dataType):
+            column = F.col(f"`{field.name}`")
             test = _is_no_utf8 if rules.has_bytes else _has_replacement
             yield (
-                each.name,
+                field.name,
                 (
-                    compose_message(ENCODING, each.name, F.col(PLACE)),
-                    anywhere(column, each.dataType, _holds_text, test),
+                    compose_message(ENCODING, field.name, F.col(PLACE)),
+                    anywhere(column, field.dataType, _holds_text, test),
                 ),
             )
 
@@ -116,24 +116,24 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
     """The columns, each failing at the first value with a fault and naming its file, if the query reads it."""
     checked = []
     for name, column in columns.items():
-        for said, bad in (fault for faulty, fault in faults if faulty == name):
-            column = F.when(bad, F.raise_error(said)).otherwise(column)
+        for message, bad in (fault for faulty, fault in faults if faulty == name):
+            column = F.when(bad, F.raise_error(message)).otherwise(column)
         checked.append(column.alias(name))
     return checked
 
 
 def changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
-    for each in schema:
-        column = F.col(f"`{each.name}`")
-        if rules.format == "csv" and isinstance(each.dataType, T.StringType) and not rules.is_named(*_QUOTES_MEANT):
+    for field in schema:
+        column = F.col(f"`{field.name}`")
+        if rules.format == "csv" and isinstance(field.dataType, T.StringType) and not rules.is_named(*_QUOTES_MEANT):
             # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
             doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
-            yield each.name, (compose_message(QUOTES, each.name, F.col(PLACE), column), doubled)
-        if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(each.dataType):
-            shown = F.lit(each.dataType.simpleString())
-            infinite = anywhere(column, each.dataType, _holds_numbers, _is_infinite)
-            yield each.name, (compose_message(INFINITE, each.name, F.col(PLACE), shown), infinite)
+            yield field.name, (compose_message(QUOTES, field.name, F.col(PLACE), column), doubled)
+        if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(field.dataType):
+            shown = F.lit(field.dataType.simpleString())
+            infinite = anywhere(column, field.dataType, _holds_numbers, _is_infinite)
+            yield field.name, (compose_message(INFINITE, field.name, F.col(PLACE), shown), infinite)
 
 
 def _holds_numbers(kind: T.DataType) -> bool:
@@ -147,7 +147,7 @@ def _holds_text(kind: T.DataType) -> bool:
 def _holds(kind: T.DataType, *kinds: type[T.DataType]) -> bool:
     """Whether a type is one of `kinds`, or has a part of one; keys of maps do not count."""
     if isinstance(kind, T.StructType):
-        return any(_holds(each.dataType, *kinds) for each in kind)
+        return any(_holds(field.dataType, *kinds) for field in kind)
     if isinstance(kind, T.ArrayType):
         return _holds(kind.elementType, *kinds)
     return _holds(kind.valueType, *kinds) if isinstance(kind, T.MapType) else isinstance(kind, kinds)
@@ -164,18 +164,18 @@ def anywhere(
     test: Callable[[Column, T.DataType], Column],
 ) -> Column:
     """Whether a value in a column that is `judged`, or in a part of it that is, passes the test; NULL never does."""
-    found = F.lit(False)
+    passes = F.lit(False)
     if isinstance(kind, T.StructType):
-        for each in kind:
-            if judged(each.dataType):
-                found = found | anywhere(column.getField(each.name), each.dataType, judged, test)
+        for field in kind:
+            if judged(field.dataType):
+                passes = passes | anywhere(column.getField(field.name), field.dataType, judged, test)
     elif isinstance(kind, T.ArrayType):
-        found = F.exists(column, lambda part: anywhere(part, kind.elementType, judged, test))
+        passes = F.exists(column, lambda part: anywhere(part, kind.elementType, judged, test))
     elif isinstance(kind, T.MapType):
-        found = F.exists(F.map_values(column), lambda part: anywhere(part, kind.valueType, judged, test))
+        passes = F.exists(F.map_values(column), lambda part: anywhere(part, kind.valueType, judged, test))
     else:
-        found = test(column, kind)
-    return F.coalesce(found, F.lit(False))
+        passes = test(column, kind)
+    return F.coalesce(passes, F.lit(False))
 
 
 def excerpt(text: Column) -> Column:
