@@ -62,9 +62,9 @@ class TableSink(contract.CatalogSink):
         if table is not None:
             self._require_fit(spark, table, frame.schema, context)
         if files.is_local and not files.is_prepared and aside.held(Path(files.path)):
-            what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
+            fault = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
         if table is None:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
@@ -126,11 +126,11 @@ class TableSink(contract.CatalogSink):
         self._require_partitions(frame, context)
         table = self.described(frame.sparkSession)
         if table is None:
-            what = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
+            fault = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
             fix = (
                 "name the table that the former job writes to; a catalog in memory knows those of its own session only"
             )
-            raise SinkError(code="HR596", what=what, fix=fix)
+            raise SinkError(code="HR596", what=fault, fix=fix)
         self._require_fit(frame.sparkSession, table, frame.schema, context)
         files = self.files_in(frame.sparkSession, table)
         files.require_written(context)
@@ -159,12 +159,12 @@ class TableSink(contract.CatalogSink):
             return None
         description = described(spark, self.table)
         if description is None:
-            what = f"'{self.table}' is a view, into which no stream can write"
-            raise SinkError(code="HR419", what=what, fix="give the table another name")
+            fault = f"'{self.table}' is a view, into which no stream can write"
+            raise SinkError(code="HR419", what=fault, fix="give the table another name")
         if description["provider"] == ANOTHER_KIND:
-            what = f"'{self.table}' is no table of files in Spark's own catalog"
+            fault = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
-            raise SinkError(code="HR419", what=what, fix=fix)
+            raise SinkError(code="HR419", what=fault, fix=fix)
         return description
 
     def _require_partitions(self, frame: DataFrame, context: contract.SinkContext) -> None:
@@ -192,8 +192,8 @@ class TableSink(contract.CatalogSink):
                 f"it has the columns {has}, the result {', '.join(f'{name} {kind}' for name, kind in wanted)}"
             )
         if faults:
-            what = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
-            raise SinkError(code="HR406", what=what, fix="change the query or the sink, or use another table")
+            fault = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
+            raise SinkError(code="HR406", what=fault, fix="change the query or the sink, or use another table")
 
     def _create(
         self, spark: SparkSession, schema: StructType, directory: str | None, options: Mapping[str, str]
@@ -214,9 +214,9 @@ class TableSink(contract.CatalogSink):
                 spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
                 spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
         except PySparkException as error:
-            what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
+            fault = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
             fix = "change the query's last select, or the sink's format"
-            raise SinkError(code="HR404", what=what, fix=fix) from error
+            raise SinkError(code="HR404", what=fault, fix=fix) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,29 +90,29 @@ class CatalogTable(Source):
     def _described(self, spark: SparkSession) -> Mapping[str, Any]:
         """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""
         if not spark.catalog.tableExists(self.table):
-            what = f"the catalog has no table '{self.table}'"
-            fix = (
-                "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
+            raise SourceError(
+                code="HR332",
+                what=f"the catalog has no table '{self.table}'",
+                fix="make it, or run the query that writes it, in the same run or before; a catalog in memory forgets "
+                "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not",
             )
-            fix += "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
-            raise SourceError(code="HR332", what=what, fix=fix)
         description = described(spark, self.table)
         if description is None:
-            what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
+            fault = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
-            raise SourceError(code="HR332", what=what, fix=fix)
+            raise SourceError(code="HR332", what=fault, fix=fix)
         if description.get("provider") not in FORMATS:
-            what = f"table '{self.table}' is of format {description.get('provider')}, which this source does not read"
+            fault = f"table '{self.table}' is of format {description.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
-            raise SourceError(code="HR332", what=what, fix=fix)
+            raise SourceError(code="HR332", what=fault, fix=fix)
         location = file_paths.from_log(str(description.get("location", "")))
         if file_paths.is_glob(location) or "\\" in location:
-            what = (
-                f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark takes "
+            raise SourceError(
+                code="HR332",
+                what=f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark "
+                "takes it for a pattern, and would leave out rows or read them twice",
+                fix="keep the table, or the project, in a directory without these characters",
             )
-            what += "it for a pattern, and would leave out rows or read them twice"
-            fix = "keep the table, or the project, in a directory without these characters"
-            raise SourceError(code="HR332", what=what, fix=fix)
         return description
 
 

@@ -56,8 +56,8 @@ class DeltaStore(BatchStore["DataFrame"]):
     def begin(self, frame: DataFrame, batch: int) -> None:
         self._table = at_path(frame.sparkSession, self.location, SinkError)
         if self._table is None:
-            what, fix = f"{self.name} is no longer there", "put it back, or reset the query (headrace reset QUERY)"
-            raise SinkError(code="HR405", what=what, fix=fix)
+            fault, fix = f"{self.name} is no longer there", "put it back, or reset the query (headrace reset QUERY)"
+            raise SinkError(code="HR405", what=fault, fix=fix)
 
     def standing(self, batch: int) -> Standing:
         state = self._known_table.now()
@@ -82,9 +82,9 @@ class DeltaStore(BatchStore["DataFrame"]):
             # Looked through for shared keys, then merged: MERGE would add both of two rows with the same new key.
             self._persisted = frame.persist()
             if shared := shared_key(frame, self.key):
-                what = "{} rows share the key {}".format(*shared)
+                fault = "{} rows share the key {}".format(*shared)
                 fix = "name columns in key that together identify a row of the result"
-                raise self._refused("HR408", batch, what, fix)
+                raise self._refused("HR408", batch, fault, fix)
         return frame
 
     def commit(self, rows: DataFrame, batch: int, admit: Admission) -> None:
@@ -173,8 +173,8 @@ class DeltaStore(BatchStore["DataFrame"]):
             writer = writer.option("partitionOverwriteMode", "static")
         writer.save(self.location)
 
-    def _refused(self, code: str, batch: int, what: str, fix: str) -> SinkError:
-        return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {what}", fix=fix)
+    def _refused(self, code: str, batch: int, fault: str, fix: str) -> SinkError:
+        return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {fault}", fix=fix)
 
 
 def refused_in_delta(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:

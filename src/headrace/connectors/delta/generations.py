@@ -56,8 +56,8 @@ class DeltaReset(SinkReset):
             return
         next_one = ledger.progress_of_all(txn_ids).get((context.query, generation))
         if next_one is not None and next_one.is_closed:
-            what = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
-            raise NothingChanged(code="HR583", what=what, fix="let the new generation continue")
+            fault = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
+            raise NothingChanged(code="HR583", what=fault, fix="let the new generation continue")
         ours = ledger.own_mark(context, ledger.HANDOVER)
         theirs = ledger.app(context.query, generation, ledger.HANDOVER)
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
@@ -101,9 +101,9 @@ class DeltaReset(SinkReset):
 
     def _require_empty(self, table: DeltaTable | None) -> None:
         if table is not None and table.now().has_rows:
-            what = f"{self.place} has rows again, so that the former ones cannot be brought back"
+            fault = f"{self.place} has rows again, so that the former ones cannot be brought back"
             fix = "look whose they are; move the table away if nobody needs it, and give the command again"
-            raise NothingChanged(code="HR583", what=what, fix=fix)
+            raise NothingChanged(code="HR583", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +141,9 @@ def require_alone(state: State, name: str, context: SinkContext) -> None:
     progress = ledger.progress_of_all(state.txn_ids)
     others = {query for (query, _), own in progress.items() if query != context.query and own.batch is not None}
     if others:
-        what = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
+        fault = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
         fix = "let the query write to another table; or delete its rows by SQL, and its lines of the checkpoint by hand"
-        raise NothingChanged(code="HR587", what=what, fix=fix)
+        raise NothingChanged(code="HR587", what=fault, fix=fix)
 
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
@@ -163,8 +163,8 @@ def _translate_errors(table: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        what = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
-        raise NothingChanged(code="HR587", what=what, fix="correct the cause, and give the command again") from error
+        fault = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
+        raise NothingChanged(code="HR587", what=fault, fix="correct the cause, and give the command again") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +185,8 @@ class DeltaRename(SinkRename):
             return
         progress = ledger.progress_of_all(state.txn_ids)
         if any(query == context.query and own.batch is not None for (query, _), own in progress.items()):
-            what = f"{self.place} has batches of query '{former}' and of '{context.query}'"
-            raise NothingChanged(code="HR549", what=what, fix="let the query have another name")
+            fault = f"{self.place} has batches of query '{former}' and of '{context.query}'"
+            raise NothingChanged(code="HR549", what=fault, fix="let the query have another name")
         state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
@@ -195,14 +195,14 @@ class DeltaRename(SinkRename):
         (new, kind), (old, _) = delta_tables.named(spark, name, SinkError), delta_tables.named(spark, former, SinkError)
         if old is None or ledger.own_mark(context) not in old.now().txn_ids:
             if new is None:
-                what = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
+                fault = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
                 fix = f"enter it into the catalog as '{name}': CREATE TABLE {name} USING delta LOCATION its directory"
-                raise NothingChanged(code="HR549", what=what, fix=fix)
+                raise NothingChanged(code="HR549", what=fault, fix=fix)
             return
         if new is not None or kind:
-            what = f"table '{former}' cannot be renamed to '{name}', which is there as well"
+            fault = f"table '{former}' cannot be renamed to '{name}', which is there as well"
             fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
-            raise NothingChanged(code="HR549", what=what, fix=fix)
+            raise NothingChanged(code="HR549", what=fault, fix=fix)
         rename(spark, former, name)
 
 
@@ -222,8 +222,8 @@ class DeltaAdoption(SinkAdoption):
         self._require_free(state, context)
         rows = state.rows()
         if self.key and (shared := shared_key(rows, self.key)):
-            what = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
-            raise SinkError(code="HR596", what=what, fix="delete all but one of them, or name another key")
+            fault = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
+            raise SinkError(code="HR596", what=fault, fix="delete all but one of them, or name another key")
         return (Held(count=rows.count(), what=f"rows of {self.name}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
@@ -249,10 +249,10 @@ class DeltaAdoption(SinkAdoption):
         for (query, generation), own in ledger.progress_of_all(state.txn_ids).items():
             is_own = handed_over and (query, generation) != (context.query, context.generation)
             if own.batch is not None and not is_own:
-                what = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
-                what += str(own.batch)
+                fault = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
+                fault += str(own.batch)
                 fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-                raise SinkError(code="HR580", what=what, fix=fix)
+                raise SinkError(code="HR580", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,15 +303,15 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
 
     def bring_back(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> None:
         state, own = present
-        what, fix = "", "run the query: it reads the removed batches again"
+        fault, fix = "", "run the query: it reads the removed batches again"
         try:
             former = state.table.at(state.txn_ids[ledger.own_mark(context, ledger.REWOUND)] - 1)
             if missing := _missing(former, state):
-                what = f"{self.name} cannot be brought back: its file {missing} was removed, as VACUUM does"
+                fault = f"{self.name} cannot be brought back: its file {missing} was removed, as VACUUM does"
         except LogCutError:
-            what = f"the log of {self.name} no longer has the version that it had before it went back to batch {batch}"
-        if what:
-            raise NothingChanged(code="HR583", what=what, fix=fix)
+            fault = f"the log of {self.name} no longer has the version that it had before it went back to batch {batch}"
+        if fault:
+            raise NothingChanged(code="HR583", what=fault, fix=fix)
         reached = ledger.progress(context, former.txn_ids)
         _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
 

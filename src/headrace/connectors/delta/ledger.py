@@ -107,9 +107,9 @@ def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
     return txn_ids.get(own_mark(context, HANDOVER)) == 1
 
 
-def remembered(context: SinkContext, what: str, txn_ids: Mapping[str, int]) -> set[str]:
-    """All names that are remembered of the generation as `what`."""
-    prefix = own_mark(context, what, "")
+def remembered(context: SinkContext, kind: str, txn_ids: Mapping[str, int]) -> set[str]:
+    """All names that are remembered of the generation as `kind`."""
+    prefix = own_mark(context, kind, "")
     return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
 
 
@@ -229,9 +229,9 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
         strangers = {add["path"] for add in state.table.at(begun.version).files()} if begun.had_rows else set()
         commits = state.table.commits(begun.version + 1, state.version)
     except LogCutError as cut:
-        what = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
+        fault = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
-        raise SinkError(code="HR402", what=what, fix=fix) from None
+        raise SinkError(code="HR402", what=fault, fix=fix) from None
     strangers = _followed(strangers, commits.values(), names_of(context, txn_ids), name)
     return state.rows_of(add for add in state.files() if add["path"] not in strangers)
 
@@ -245,9 +245,9 @@ def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], nam
         if own & writers:
             continue
         if foreign and foreign != removed:
-            what = f"version {commit.version} of {name} put rows of several writers into the same files"
+            fault = f"version {commit.version} of {name} put rows of several writers into the same files"
             fix = "give each query a table of its own; verify can then identify its rows"
-            raise SinkError(code="HR402", what=what, fix=fix)
+            raise SinkError(code="HR402", what=fault, fix=fix)
         if writers or foreign:
             strangers |= {add["path"] for add in commit.adds}
     return strangers

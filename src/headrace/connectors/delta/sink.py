@@ -71,12 +71,12 @@ class DeltaSink(contract.Sink):
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from self._place.problems()
         if self.renamed_from and self.path is not None:
-            what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
+            fault = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
-            yield contract.OptionError(what=what, fix=fix)
+            yield contract.OptionError(what=fault, fix=fix)
         elif self.renamed_from and (self.renamed_from == self.table or not is_name(self.renamed_from)):
-            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield contract.OptionError(what=what, fix="give renamed_from: the name that it had before")
+            fault = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield contract.OptionError(what=fault, fix="give renamed_from: the name that it had before")
         if self.path is not None and scheme_of(self.path) == "s3a":
             # Delta's own way there looks first whether a version is there, then puts it.
             yield contract.OptionError(
@@ -88,9 +88,9 @@ class DeltaSink(contract.Sink):
                 severity="note",
             )
         if mode == "update" and not self.key:
-            what = "update mode into a Delta table needs a key, to find the row to replace"
+            fault = "update mode into a Delta table needs a key, to find the row to replace"
             yield contract.OptionError(
-                code="HR403", what=what, fix="give key: the columns that identify a row of the result"
+                code="HR403", what=fault, fix="give key: the columns that identify a row of the result"
             )
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
@@ -126,12 +126,12 @@ class DeltaSink(contract.Sink):
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         names, query = frame.columns, context.query
         for fault in twice(names):
-            what = f"the result of query '{query}': {fault}"
-            yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
+            problem = f"the result of query '{query}': {fault}"
+            yield Finding(code="HR404", what=problem, fix="rename one of the two in the query's last select")
         for name in names:
             if _NO_COLUMN.search(name):
-                what = f"the result of query '{query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
-                yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
+                problem = f"the result of query '{query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                yield Finding(code="HR404", what=problem, fix="rename it in the query's last select")
         yield from missing_columns("key", self.key, names, query)
         yield from partition_findings(self.partition_by, names, query)
 
@@ -236,8 +236,8 @@ class DeltaSink(contract.Sink):
         try:
             frame.sparkSession.sql(statement)
         except PySparkException as error:
-            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
-            raise SinkError(code="HR404", what=what, fix="change the query's last select") from error
+            fault = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
+            raise SinkError(code="HR404", what=fault, fix="change the query's last select") from error
 
     def _missing_columns(
         self, state: State, schema: StructType, context: contract.SinkContext, *, adds: bool
@@ -262,16 +262,16 @@ class DeltaSink(contract.Sink):
         if differences:
             has_more = not adds and all("has no column" in difference for difference in differences)
             fix = "set on_schema_change to add" if has_more else "change the query's last select"
-            what = f"{self._place} does not fit the result of query '{context.query}'"
+            fault = f"{self._place} does not fit the result of query '{context.query}'"
             fix += ", or write to another table"
-            raise SinkError([Finding(code="HR406", what=f"{what}: {text}", fix=fix) for text in differences])
+            raise SinkError([Finding(code="HR406", what=f"{fault}: {text}", fix=fix) for text in differences])
         return missing
 
     def _require_empty(self) -> None:
         directory = self._place.directory
         if directory is not None and directory.exists() and (not directory.is_dir() or aside.held(directory)):
-            what = f"'{directory}' holds files that are no Delta table"
-            raise SinkError(code="HR407", what=what, fix="write to an empty directory")
+            fault = f"'{directory}' holds files that are no Delta table"
+            raise SinkError(code="HR407", what=fault, fix="write to an empty directory")
 
     def _require_ours(self, state: State, context: contract.SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
@@ -282,22 +282,22 @@ class DeltaSink(contract.Sink):
         alone = {query for query, number in progress if ledger.app(query, number, ledger.ALONE) in txn_ids} & others
         older = [number for query, number in with_batches if query == context.query]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
-        what = ""
+        fault = ""
         if strangers := ledger.remembered(context, ledger.APPLICATION, txn_ids) - {context.application}:
-            what = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
+            fault = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
         elif own == ledger.GONE:
-            what = f"{name} knows the batches of query '{context.query}' by another name now"
+            fault = f"{name} knows the batches of query '{context.query}' by another name now"
         elif context.mode != "append" and others:
-            what = f"{name} already holds the result of query '{min(others)}'"
+            fault = f"{name} already holds the result of query '{min(others)}'"
         elif alone:
-            what = f"{name} belongs to query '{min(alone)}', which changes its rows"
+            fault = f"{name} belongs to query '{min(alone)}', which changes its rows"
         elif not begun and older and state.has_rows:
             require_own_generation(name, context, max(older))
         elif not begun and context.mode != "append" and state.has_rows:
-            what = f"{name} already holds rows that no query wrote"
-        if what:
+            fault = f"{name} already holds rows that no query wrote"
+        if fault:
             fix = "write to another table, or delete the rows of this one first"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
 
     @staticmethod
     def _lines(state: State, context: contract.SinkContext) -> list[KeptLine] | None:

@@ -132,18 +132,18 @@ class Delta(Source):
             if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
                 yield OptionError(what=f"{one} and {other} are both given", fix="leave out one of the two")
         if isinstance(self.starting_version, int) and self.starting_version < 0:
-            what = f"starting_version is {self.starting_version}"
-            yield OptionError(what=what, fix="give the number of a version, or latest")
+            fault = f"starting_version is {self.starting_version}"
+            yield OptionError(what=fault, fix="give the number of a version, or latest")
         yield from connector_options.not_above_zero(self, "max_files_per_trigger")
         size = self.max_bytes_per_trigger
         if size is not None and (_SIZE.fullmatch(str(size)) is None or not re.search("[1-9]", str(size))):
-            what = f"max_bytes_per_trigger is '{size}'"
-            yield OptionError(what=what, fix="give a number of bytes, or a size such as 64m or 1g")
+            fault = f"max_bytes_per_trigger is '{size}'"
+            yield OptionError(what=fault, fix="give a number of bytes, or a size such as 64m or 1g")
         yield from connector_options.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
         given = self.starting_timestamp
         if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
-            what = f"starting_timestamp is '{given}'"
-            yield OptionError(what=what, fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
+            fault = f"starting_timestamp is '{given}'"
+            yield OptionError(what=fault, fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
         yield from connector_options.silent_loss(self.fail_on_data_loss, "versions")
 
     def identity(self) -> Identity:
@@ -165,9 +165,9 @@ class Delta(Source):
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         table = self._found(spark)
         if not self.readable_as_batch:
-            what = "a stream that began with the latest version does not record which one that was"
+            fault = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
-            raise SourceError(code="HR343", what=what, fix=fix)
+            raise SourceError(code="HR343", what=fault, fix=fix)
         read = next((json.loads(batch.end)["reservoirId"] for batch in prefix.batches if batch.end is not None), "")
         self.require_same({self._place.text: read}, {self._place.text: table.now().id})
         begin = self.starting_version if isinstance(self.starting_version, int) else None
@@ -179,8 +179,8 @@ class Delta(Source):
             commits = table.commits(versions[0], versions[-1]) if versions else {}
             states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
         except LogCutError as cut:
-            what = f"the log of {self._place} no longer has {cut}, which was read"
-            raise SourceError(code="HR343", what=what, fix=_KEEP) from None
+            fault = f"the log of {self._place} no longer has {cut}, which was read"
+            raise SourceError(code="HR343", what=fault, fix=_KEEP) from None
         files = delta_log.added(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
         return _frame(table.now(), files, batch_column)
@@ -196,8 +196,8 @@ class Delta(Source):
         states, commits = self._local(place, spans)
         missing = [version for span in spans for version in span.commits if version not in commits]
         if missing and self.fail_on_data_loss:
-            what = f"the log of {self._place} no longer has version {missing[0]}, which was to be read"
-            raise SourceError(code="HR343", what=what, fix=_KEEP)
+            fault = f"the log of {self._place} no longer has version {missing[0]}, which was to be read"
+            raise SourceError(code="HR343", what=fault, fix=_KEEP)
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
         files = delta_log.added(wanted, commits, states, self._rules)
@@ -267,8 +267,8 @@ class Delta(Source):
         if table is None:
             raise SourceError(code="HR332", what=f"{self._place} does not exist", fix=CREATE)
         if not table.now().schema.fields:
-            what, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
-            raise SourceError(code="HR332", what=what, fix=fix)
+            fault, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
+            raise SourceError(code="HR332", what=fault, fix=fix)
         return table
 
     def _require_files(self, location: str, files: list[Add]) -> None:
@@ -277,9 +277,9 @@ class Delta(Source):
         places = [delta_log.place_of(location, add) for add in files]
         gone = [place for place in places if place.startswith("/") and not os.path.exists(place)]
         if gone:
-            what = f"{len(gone)} of {len(files)} files of {self._place} that were read are no longer there: "
-            what += file_names(gone)
-            raise SourceError(code="HR343", what=what, fix=_KEEP)
+            fault = f"{len(gone)} of {len(files)} files of {self._place} that were read are no longer there: "
+            fault += file_names(gone)
+            raise SourceError(code="HR343", what=fault, fix=_KEEP)
 
 
 _KEEP = (

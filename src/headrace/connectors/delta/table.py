@@ -289,8 +289,8 @@ class DeltaPlace:
     def problems(self) -> Iterator[OptionError]:
         """Faults of the two options."""
         if (self.path is None) == (self.table is None):
-            what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield OptionError(what=what, fix="give one of the two")
+            fault = "path and table are both given" if self.path is not None else "neither path nor table is given"
+            yield OptionError(what=fault, fix="give one of the two")
         yield from no_name(self.table, "; or give the table's path")
 
     def identity(self) -> Identity:
@@ -320,9 +320,9 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
     if spark.conf.get("spark.sql.catalog.spark_catalog", "") != _CATALOG:
         missing.append(f"spark.sql.catalog.spark_catalog is not {_CATALOG}")
     if missing:
-        what = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
+        fault = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
         fix = "let Headrace start the session, or start your own with Delta's jars and these two settings"
-        raise error(code="HR125", what=what, fix=fix)
+        raise error(code="HR125", what=fault, fix=fix)
 
 
 def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:
@@ -370,6 +370,6 @@ def _translate_errors(name: str, error: type[HeadraceError]) -> Iterator[None]:
     except HeadraceError:
         raise
     except Exception as cause:
-        what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
+        fault = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
         fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
-        raise error(code="HR349", what=what, fix=fix) from cause
+        raise error(code="HR349", what=fault, fix=fix) from cause

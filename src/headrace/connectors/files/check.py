@@ -237,25 +237,25 @@ def _read_once(location: Any) -> None:
             break
         listed = listed.getSuperclass()
     if location.rootPaths().size() != distinct.size():
-        what = "a name of a file in the batch holds one of {}[]*? or a backslash, and Spark would read files twice"
+        fault = "a name of a file in the batch holds one of {}[]*? or a backslash, and Spark would read files twice"
         fix = "set max_files_per_trigger to 1, and start again"
-        raise SourceError(code="HR304", what=what, fix=fix)
+        raise SourceError(code="HR304", what=fault, fix=fix)
 
 
 def _with_colon(file: str) -> OptionError:
-    what = f"the name '{file.rpartition('/')[2]}' of a file holds a colon, which Hadoop takes for the end of a scheme: "
-    what += f"Spark cannot read {plain(file)}"
-    fix = (
-        "copy it there under another name, start once with the source's option ignoreCorruptFiles: true, which leaves "
+    return OptionError(
+        code="HR304",
+        what=f"the name '{file.rpartition('/')[2]}' of a file holds a colon, which Hadoop takes for the end of a "
+        f"scheme: Spark cannot read {plain(file)}",
+        fix="copy it there under another name, start once with the source's option ignoreCorruptFiles: true, which "
+        "leaves it out, and then without that option",
     )
-    fix += "it out, and then without that option"
-    return OptionError(code="HR304", what=what, fix=fix)
 
 
 def _beside(file: str, columns: str) -> OptionError:
-    what = f"the file {plain(file)} lies in no directory {columns} as the others of its batch do"
+    fault = f"the file {plain(file)} lies in no directory {columns} as the others of its batch do"
     fix = "copy it into one under another name, leave an empty file in its place, and start again"
-    return OptionError(code="HR310", what=what, fix=fix)
+    return OptionError(code="HR310", what=fault, fix=fix)
 
 
 def _gone(file: str) -> OptionError:
@@ -297,9 +297,9 @@ class FileColumns:
                 try:
                     return convert({name.lower() for name in declared.names})
                 except Py4JJavaError as error:
-                    what = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_said(error)})"
+                    fault = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_said(error)})"
                     fix = "rewrite the file with other types; then start again"
-                    return OptionError(code="HR308", what=what, fix=fix)
+                    return OptionError(code="HR308", what=fault, fix=fix)
         return self.known[text]
 
     def _orc(self, path: Any, conf: Any, sql_conf: Any) -> tuple[str, Callable[[set[str] | None], StructType]]:
@@ -338,9 +338,9 @@ class FileColumns:
 
 def unreadable(file: str, format_: str, reason: str) -> OptionError:
     """A file that is not what its source's format says."""
-    what = f"the file {plain(file)} cannot be read: it is no {format_} file, or not a whole one ({reason})"
+    fault = f"the file {plain(file)} cannot be read: it is no {format_} file, or not a whole one ({reason})"
     fix = "put a whole one in its place and start again: the batch is read again from its beginning"
-    return OptionError(code="HR304", what=what, fix=fix)
+    return OptionError(code="HR304", what=fault, fix=fix)
 
 
 def plain(file: str) -> str:
@@ -376,21 +376,21 @@ def incompatibilities(
     for column in there:
         of_file = by_name[key(column.name)].dataType
         for path, have, want in _differences(column.name, of_file, column.dataType, format_):
-            what = f"its column '{path}' is {have}, and the schema says {want}"
+            fault = f"its column '{path}' is {have}, and the schema says {want}"
             fix = f"rewrite the file with {path} as {want}, or correct the schema; then start again"
-            yield OptionError(code="HR308", what=what, fix=fix)
+            yield OptionError(code="HR308", what=fault, fix=fix)
     not_there = [column.name for column in declared.fields if column not in there]
     missing = [name for name in not_there if name in required]
     if missing:
         named = ", ".join(f"'{name}'" for name in missing)
-        what = f"it lacks {named}, which the schema says is NOT NULL"
+        fault = f"it lacks {named}, which the schema says is NOT NULL"
         fix = "rewrite the file with it, or leave out NOT NULL; then start again"
-        yield OptionError(code="HR308", what=what, fix=fix)
+        yield OptionError(code="HR308", what=fault, fix=fix)
     elif declared.fields and not there:
         has = ", ".join(in_file.names[:8]) + (", ..." if len(in_file.names) > 8 else "")
-        what = f"it has none of the columns of the schema but {has or 'none at all'}"
+        fault = f"it has none of the columns of the schema but {has or 'none at all'}"
         fix = "correct the schema, or put a file of this schema in its place; then start again"
-        yield OptionError(code="HR308", what=what, fix=fix)
+        yield OptionError(code="HR308", what=fault, fix=fix)
 
 
 def _differences(path: str, in_file: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:

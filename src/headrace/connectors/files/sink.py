@@ -52,8 +52,8 @@ class FileSink(contract.Sink):
 
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if not self.path or os.path.isfile(self.path):
-            what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
-            yield contract.OptionError(what=what, fix="name a directory that is the sink's alone")
+            fault = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
+            yield contract.OptionError(what=fault, fix="name a directory that is the sink's alone")
         yield from no_length("retention", self.retention, "30d or 12h", least_ms=0.001)
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():

@@ -228,9 +228,9 @@ class Files(FilesOptions, contract.Source):
             try:
                 schema = reader.load(self.path).schema
             except AnalysisException as error:
-                what = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
+                fault = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceError(code="HR332", what=what, fix=fix) from error
+                raise SourceError(code="HR332", what=fault, fix=fix) from error
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema
@@ -293,9 +293,9 @@ class Files(FilesOptions, contract.Source):
 
     def _require_directory(self) -> None:
         if file_paths.is_local(self.path) and (named := file_paths.taken_for_pattern(self.path)):
-            what = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
+            fault = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
             fix = "give that directory a name without the characters * ? [ ] { }"
-            raise SourceError(code="HR332", what=what, fix=fix)
+            raise SourceError(code="HR332", what=fault, fix=fix)
         if self._beginning is None or not is_known(self.path):
             return
         home = place(file_paths.local(self._beginning))
@@ -305,9 +305,9 @@ class Files(FilesOptions, contract.Source):
         except PlatformError:  # Spark may reach a store by ways that Headrace does not have.
             return
         if not is_there:
-            what = "is not a directory" if home.exists() else "does not exist"
+            fault = "is not a directory" if home.exists() else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceError(code="HR332", what=f"'{home}', where files should land, {what}", fix=fix)
+            raise SourceError(code="HR332", what=f"'{home}', where files should land, {fault}", fix=fix)
 
     @property
     def _beginning(self) -> str | None:

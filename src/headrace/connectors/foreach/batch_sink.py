@@ -57,12 +57,12 @@ class ForeachBatch(Sink):
         if isinstance(given, str):
             yield from not_found(given)
         elif isinstance(given, type) or not callable(given):
-            what = f"{name_of(given)} is no function"
-            yield OptionError(code="HR415", what=what, fix="give a function of the batch's DataFrame and its number")
+            fault = f"{name_of(given)} is no function"
+            yield OptionError(code="HR415", what=fault, fix="give a function of the batch's DataFrame and its number")
         elif not takes(given, object(), 0, **({"again": False} if _asks_again(given) else {})):
-            what = f"the function {name_of(given)} cannot be called with a DataFrame and a number"
+            fault = f"the function {name_of(given)} cannot be called with a DataFrame and a number"
             fix = f"write it as: def {name_of(given)}(frame, batch), or with a third parameter `again`"
-            yield OptionError(code="HR415", what=what, fix=fix)
+            yield OptionError(code="HR415", what=fault, fix=fix)
 
     def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[_Caller]:
         return ForEachBatch(_Caller(self, context))

@@ -186,16 +186,16 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
     if ledger is None:
         if rows_of(table.current_snapshot()) == 0:
             return
-        what = f"{name} already holds rows that no query wrote"
+        fault = f"{name} already holds rows that no query wrote"
     elif ledger.query != context.query:
-        what = f"{name} belongs to query '{ledger.query}'"
+        fault = f"{name} belongs to query '{ledger.query}'"
     elif ledger.application != context.application:
-        what = f"{name} belongs to query '{ledger.query}' of another project ('{ledger.project}')"
+        fault = f"{name} belongs to query '{ledger.query}' of another project ('{ledger.project}')"
     else:
         if ledger.batch >= 0 or ledger.generation > context.generation:
             require_own_generation(name, context, ledger.generation)
         return
-    raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
+    raise SinkError(code="HR407", what=fault, fix="write to another table, or drop this one")
 
 
 def rows_of(snapshot: Any) -> int | None:
@@ -247,9 +247,9 @@ class Writing:
         for column in wanted:
             given = rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
             if given.null_count and not column.nullable:
-                what = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
+                fault = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
                 fix = "filter such rows out or give them a value, or let the table's column be optional"
-                raise SinkError(code="HR440", what=what, fix=fix)
+                raise SinkError(code="HR440", what=fault, fix=fix)
             columns.append(given.cast(column.type))
         return pa.Table.from_arrays(columns, schema=wanted)
 
@@ -282,9 +282,9 @@ class IcebergStore(BatchStore[Written]):
         self._table = self.place.open() if self._table is None else self.place.again(self._table)
         self._ledger = TableLedger.of_table(self._table, self.context)
         if self._ledger is None:
-            what = f"{self.place} no longer holds the result of query '{self.context.query}'"
+            fault = f"{self.place} no longer holds the result of query '{self.context.query}'"
             fix = "put the table back, or reset the query (headrace reset QUERY)"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
         self._standing = self._ledger.standing(batch, self.epoch)
         return self._standing
 
@@ -302,8 +302,8 @@ class IcebergStore(BatchStore[Written]):
     def commit(self, rows: Written, batch: int, admit: Admission) -> None:
         table, ledger = self._known_table, self._ledger
         if _form(table) != rows.form:
-            what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-            raise SinkError(code="HR441", what=what, fix="start again: the batch is rewritten")
+            fault = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
+            raise SinkError(code="HR441", what=fault, fix="start again: the batch is rewritten")
         admitted = admit(self._standing)
         if admitted is None or ledger is None:
             return
@@ -324,9 +324,9 @@ class IcebergStore(BatchStore[Written]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, Conflict):
-            what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
+            fault = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
-            return SinkError(code="HR441", what=what, fix=fix)
+            return SinkError(code="HR441", what=fault, fix=fix)
         if is_from_spark(error) or type(error).__module__.startswith("headrace."):
             return error  # What Spark says is read where the query's end is reported.
         return self.place.explained(error)

@@ -73,9 +73,9 @@ class IcebergReset(SinkReset):
             if newer is not None:
                 ledger, rows = TableLedger.of_table(newer), rows_of(newer.current_snapshot())
                 if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows != 0:
-                    what = f"{place} has rows again, so that the former ones cannot be brought back"
+                    fault = f"{place} has rows again, so that the former ones cannot be brought back"
                     fix = "look whose they are; drop the table if nobody needs it, and give the command again"
-                    raise NothingChanged(code="HR583", what=what, fix=fix)
+                    raise NothingChanged(code="HR583", what=fault, fix=fix)
                 catalog.drop_table(place.table)
             catalog.rename_table(kept, place.table)
 
@@ -98,9 +98,9 @@ class IcebergSwap(SinkSwap):
         with place.translate_errors():
             is_own = own_table(place, context) is not None
             if not is_own and place.find() is not None and place.connect().table_exists(lake.name_beside(place.table)):
-                what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
+                fault = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
                 fix = "look whose it is; or write to another table"
-                raise NothingChanged(code="HR587", what=what, fix=fix)
+                raise NothingChanged(code="HR587", what=fault, fix=fix)
             self._renames(context).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
@@ -155,13 +155,13 @@ class IcebergRename(SinkRename):
             there = place.find()
             if own_table(old, context) is None:
                 if there is None:
-                    what = f"neither {place} nor '{former}', from which it is renamed, is the query's"
-                    raise NothingChanged(code="HR549", what=what, fix="restore the table, or correct its name")
+                    fault = f"neither {place} nor '{former}', from which it is renamed, is the query's"
+                    raise NothingChanged(code="HR549", what=fault, fix="restore the table, or correct its name")
                 return
             if there is not None:
-                what = f"{old} cannot be renamed to '{place.table}', which is there as well"
+                fault = f"{old} cannot be renamed to '{place.table}', which is there as well"
                 fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
-                raise NothingChanged(code="HR549", what=what, fix=fix)
+                raise NothingChanged(code="HR549", what=fault, fix=fix)
             place.with_namespace().rename_table(former, place.table)
 
 
@@ -208,9 +208,9 @@ class IcebergAdoption(SinkAdoption):
         ledger, identity = TableLedger.of_table(table), Checkpoint(context.checkpoint).id
         if ledger is None or ledger.batch < 0 or (ledger.is_of(context) and ledger.checkpoint == identity):
             return
-        what = f"{self.place} has batches of generation {ledger.generation} of query '{ledger.query}' already, up to "
+        fault = f"{self.place} has batches of generation {ledger.generation} of query '{ledger.query}' already, up to "
         fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-        raise SinkError(code="HR580", what=f"{what}{ledger.batch}", fix=fix)
+        raise SinkError(code="HR580", what=f"{fault}{ledger.batch}", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,9 +276,9 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
         facts = json.loads(table.metadata.properties[_rewound(context)])
         former = table.metadata.snapshot_by_id(facts["snapshot"])
         if former is None:
-            what = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
+            fault = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
             fix = "run the query: it reads the removed batches again"
-            raise NothingChanged(code="HR583", what=what, fix=fix)
+            raise NothingChanged(code="HR583", what=fault, fix=fix)
         # The query may have another name since.
         ledger = replace(TableLedger.loads(facts["ledger"]), query=context.query)
         _commit(table, ledger.fenced(), {_rewound(context): ""}, former)

@@ -154,9 +154,9 @@ class SnapshotHistory:
     def require_same(self, offset: SnapshotOffset) -> None:
         """Raise SourceError where another table has the name now."""
         if offset.table != self.table_id:
-            what = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
+            fault = f"{self.name} is not the one that the query has read so far: it was dropped and made again"
             fix = "bring the old one back under this name, or reset the query (headrace reset QUERY)"
-            raise SourceError(code="HR346", what=what, fix=fix)
+            raise SourceError(code="HR346", what=fault, fix=fix)
 
     def _files_of(self, snapshot: Snapshot | None, offset: SnapshotOffset) -> list[FileScanTask]:
         """The files that a stream with the beginning of `offset` is given of one snapshot."""
@@ -177,9 +177,9 @@ class SnapshotHistory:
             return live_files(self.table, snapshot)
         except (ValueError, NotImplementedError) as error:
             # This is how pyiceberg says that it does not know a kind of delete file.
-            what = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {error}"
+            fault = f"the rows of {self.name} at snapshot {snapshot.snapshot_id} cannot be read: {error}"
             fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
-            raise SourceError(code="HR355", what=what, fix=fix) from None
+            raise SourceError(code="HR355", what=fault, fix=fix) from None
 
     def _from(self, start: SnapshotOffset, until: int | None) -> Iterator[Any]:
         """The snapshots of the way from `start` to the snapshot `until`, both included, oldest first.
@@ -196,9 +196,9 @@ class SnapshotHistory:
             there = start.snapshot is None or self.table.metadata.snapshot_by_id(start.snapshot) is not None
             if not there or not _is_first(way[-1]):
                 raise self._expired(start.snapshot)
-            what = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
+            fault = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
             fix = "undo that, or reset the query (headrace reset QUERY)"
-            raise SourceError(code="HR343", what=what, fix=fix)
+            raise SourceError(code="HR343", what=fault, fix=fix)
         if at is None and way and not _is_first(way[-1]):
             raise self._expired(None)
         way.append(None if at is None else self._snapshot(at))
@@ -214,16 +214,16 @@ class SnapshotHistory:
 
     def _expired(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"
-        what = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
-        return SourceError(code="HR343", what=what, fix=BEGIN_ANEW)
+        fault = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
+        return SourceError(code="HR343", what=fault, fix=BEGIN_ANEW)
 
     def _known(self, number: int) -> Snapshot:
         """A snapshot that the user named."""
         for at in self._back_from(self.table.current_snapshot()):
             if at.snapshot_id == number:
                 return at
-        what = f"{self.name} has no snapshot {number} in the history of its present state"
-        raise SourceError(code="HR343", what=what, fix="give starting_snapshot another, or leave it out")
+        fault = f"{self.name} has no snapshot {number} in the history of its present state"
+        raise SourceError(code="HR343", what=fault, fix="give starting_snapshot another, or leave it out")
 
     def _before(self, timestamp: int) -> int | None:
         """The last snapshot before a time; None where the table was empty then."""
@@ -232,9 +232,9 @@ class SnapshotHistory:
             if oldest.timestamp_ms < timestamp:
                 return oldest.snapshot_id
         if oldest is not None and not _is_first(oldest):
-            what = f"{self.name} keeps no history before {oldest.timestamp_ms}, which is after starting_timestamp"
+            fault = f"{self.name} keeps no history before {oldest.timestamp_ms}, which is after starting_timestamp"
             fix = "give a later starting_timestamp; without one the query begins with all rows of the table"
-            raise SourceError(code="HR343", what=what, fix=fix)
+            raise SourceError(code="HR343", what=fault, fix=fix)
         return None
 
     def _require_stream(self, snapshot: Any) -> None:
@@ -243,10 +243,10 @@ class SnapshotHistory:
         if operation in ("append", "replace") or operation in self.skips:
             return
         done = "deleted rows of" if operation == "delete" else "replaced rows of"
-        what = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
+        fault = f"snapshot {snapshot.snapshot_id} {done} {self.name}, which a stream cannot take back"
         way = f"set skip_{operation}_snapshots to continue without what it did"
         fix = f"reset the query (headrace reset QUERY), or {way}"
-        raise SourceError(code="HR344", what=what, fix=fix)
+        raise SourceError(code="HR344", what=fault, fix=fix)
 
 
 def _is_first(snapshot: Any) -> bool:

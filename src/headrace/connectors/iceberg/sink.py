@@ -61,13 +61,13 @@ class IcebergSink(Sink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from self._place.problems()
         if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
-            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(what=what, fix="give renamed_from: the namespace.table that it was before")
+            fault = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield OptionError(what=fault, fix="give renamed_from: the namespace.table that it was before")
         for part in self.partition_by:
             if PartitionField.of(part) is None:
-                what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
+                fault = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
                 fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
-                yield OptionError(what=what, fix=fix)
+                yield OptionError(what=fault, fix=fix)
         yield from super().problems(mode)
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
@@ -90,8 +90,8 @@ class IcebergSink(Sink):
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         fix = "change the query's last select"
-        for what in iceberg_columns.unsupported(frame.schema):
-            yield Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
+        for fault in iceberg_columns.unsupported(frame.schema):
+            yield Finding(code="HR404", what=f"the result of query '{context.query}': {fault}", fix=fix)
         named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
         yield from missing_columns("partition_by", named, frame.columns, context.query)
 
@@ -171,12 +171,12 @@ class IcebergSink(Sink):
         fix = "change the query's last select or the table, or write to another table"
         misfit = f"{self._place} does not fit the result of query '{context.query}'"
         wrong = iceberg_columns.incompatibilities(table, schema)
-        faults = [Finding(code="HR406", what=f"{misfit}: {what}", fix=fix) for what in wrong]
+        faults = [Finding(code="HR406", what=f"{misfit}: {fault}", fix=fix) for fault in wrong]
         there, wanted = iceberg_columns.parts_of(table), [str(PartitionField.of(part)) for part in self.partition_by]
         if wanted and there != wanted:
-            what = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
+            fault = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
             fix = "leave partition_by out, and the table keeps its own partitions; or write to another table"
-            faults.append(Finding(code="HR406", what=what, fix=fix))
+            faults.append(Finding(code="HR406", what=fault, fix=fix))
         if faults:
             raise SinkError(faults)
 

@@ -51,10 +51,10 @@ def _lacking(reason: str) -> OptionError:
     )
 
 
-def _by_libhdfs(what: str) -> OptionError:
+def _by_libhdfs(place: str) -> OptionError:
     return OptionError(
         code="HR838",
-        what=f"{what} is on HDFS, which pyiceberg reaches only by Hadoop's own libhdfs; Headrace was never run with it",
+        what=f"{place} is on HDFS, which pyiceberg reaches only by Hadoop's libhdfs; Headrace was never run with it",
         fix="put the warehouse on s3:// or on a local or mounted directory; or write a Delta table, or files, on hdfs://",
     )
 
@@ -78,8 +78,8 @@ class TableRef:
         if warehouse.lower().startswith(_BY_LIBHDFS):
             yield _by_libhdfs(f"the warehouse {warehouse}")
         if NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(what=what, fix="write namespace.table")
+            fault = f"'{self.table}' is no name of an Iceberg table"
+            yield OptionError(what=fault, fix="write namespace.table")
 
     def open(self) -> Table:
         """The table as it is now. Raises `error`, or PlatformError where a package is not installed."""
@@ -143,10 +143,10 @@ class TableRef:
         if "libhdfs" in reason or "libjvm" in reason:
             problem = _by_libhdfs(str(self))
             return self.error(code=problem.code, what=problem.what, fix=problem.fix)
-        what = f"{self} cannot be used: {type(error).__name__}: {reason}"
+        fault = f"{self} cannot be used: {type(error).__name__}: {reason}"
         fix = "start the catalog, or correct its properties; then start again"
         passes, final = ("HR331", "HR355") if self.error is SourceError else ("HR405", "HR425")
-        return self.error(code=final if type(error).__name__ in _FINAL else passes, what=what, fix=fix)
+        return self.error(code=final if type(error).__name__ in _FINAL else passes, what=fault, fix=fix)
 
     def _not_there(self) -> HeadraceError:
         code, fix = "HR332" if self.error is SourceError else "HR425", "create it, or correct its name or the catalog"

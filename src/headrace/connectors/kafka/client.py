@@ -130,9 +130,9 @@ class Client:
         missing = []
         for name in wanted:
             if name not in there:
-                what = f"there is no topic '{name}' at {self.servers}"
+                fault = f"there is no topic '{name}' at {self.servers}"
                 fix = f"create it, or correct its name ({nearest(name, there)})" if there else "create it"
-                missing.append(Finding(code="HR332", what=what, fix=fix))
+                missing.append(Finding(code="HR332", what=fault, fix=fix))
         if missing:
             raise self.error(missing)
 
@@ -185,9 +185,9 @@ class Client:
             return future.get(2 * self.limit_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
         except Exception as error:
             why = _innermost(error) or f"it gave no answer within {2 * self.limit_ms // 1000} s"
-            what = f"the broker at {self.servers} does not answer: {why}"
+            fault = f"the broker at {self.servers} does not answer: {why}"
             fix = "start it, or correct bootstrap_servers and the kafka.* options; then start again"
-            raise self.error(code="HR331", what=what, fix=fix) from None
+            raise self.error(code="HR331", what=fault, fix=fix) from None
 
 
 @contextmanager
@@ -208,10 +208,10 @@ def client(
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
         why = _innermost(cause)
-        what = f"no client for the broker at {servers} can be made: {why}"
+        fault = f"no client for the broker at {servers} can be made: {why}"
         # The address of a broker may be known later; an option stays wrong.
         code = "HR331" if "No resolvable" in why else "HR113"
-        raise error(code=code, what=what, fix="correct bootstrap_servers and the kafka.* options") from None
+        raise error(code=code, what=fault, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
         yield Client(admin, jvm, servers, error, isolation_level(options), limit_ms)
     finally:

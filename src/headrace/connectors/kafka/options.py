@@ -103,8 +103,8 @@ class KafkaOptions:
         """Every fault of the options."""
         named = [name for name in _WHICH if getattr(self, name) is not None]
         if len(named) != 1:
-            what = f"{' and '.join(named)} are both given" if named else "no topic is named"
-            yield OptionError(what=what, fix="give one of subscribe, subscribe_pattern and assign")
+            problem = f"{' and '.join(named)} are both given" if named else "no topic is named"
+            yield OptionError(what=problem, fix="give one of subscribe, subscribe_pattern and assign")
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
             yield OptionError(what=wrong, fix=SERVERS_FIX)
         for name in self.topics():
@@ -120,8 +120,8 @@ class KafkaOptions:
         yield from _offsets(self)
         yield from not_above_zero(self, *_LIMITS)
         if self.isolation_level not in ISOLATION_LEVELS:
-            what = f"{ISOLATION} is '{self.isolation_level}'"
-            yield OptionError(what=what, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
+            problem = f"{ISOLATION} is '{self.isolation_level}'"
+            yield OptionError(what=problem, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
         for name in self.topic_ids if self.subscribe_pattern is None else ():
             if name not in self.topics():
                 fix = nearest(name, self.topics())
@@ -218,8 +218,8 @@ def avro_text(schema: str) -> str | OptionError:
     try:
         return Path(schema).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
-        return OptionError(what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+        fault = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        return OptionError(what=fault, fix="give schema the path of an .avsc file, or the JSON itself")
 
 
 def _avro(schema: str) -> Iterator[OptionError]:

@@ -101,7 +101,7 @@ def is_transient(error: Exception) -> bool:
     return answer is not None and (answer.retriable() or answer.name() in (*_FENCED, *_PASSING))
 
 
-def explained(error: Exception, place: str, what: str) -> Exception:
+def explained(error: Exception, place: str, problem: str) -> Exception:
     """An exception of Kafka's client as a SinkError: what was not done, and why; another one as it is."""
     answer = fault(error)
     if answer is None:
@@ -117,7 +117,7 @@ def explained(error: Exception, place: str, what: str) -> Exception:
         fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
     elif answer.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         fix = "create the topic, or correct the name and the partition that the row gives"
-    return SinkError(code="HR434", what=f"{what} at {place}: {reason}", fix=fix)
+    return SinkError(code="HR434", what=f"{problem} at {place}: {reason}", fix=fix)
 
 
 def as_messages(frame: DataFrame, value: Literal["raw", "json"], key: Sequence[str]) -> DataFrame:

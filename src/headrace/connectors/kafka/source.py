@@ -191,8 +191,8 @@ class Kafka(KafkaOptions, contract.Source):
             ends = broker.latest(position)
         for (topic, partition), end in sorted(ends.items()):
             if end < (offset := position[topic, partition]):
-                what = f"topic '{topic}', partition {partition}, ends at offset {end} and was read up to {offset}"
-                return contract.OptionError(code="HR343", what=f"{what}: {SHORT}", fix=SHORT_FIX)
+                fault = f"topic '{topic}', partition {partition}, ends at offset {end} and was read up to {offset}"
+                return contract.OptionError(code="HR343", what=f"{fault}: {SHORT}", fix=SHORT_FIX)
         return None
 
     def reported_lag(self, end: str, latest: str) -> contract.Lag:

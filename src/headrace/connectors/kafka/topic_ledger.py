@@ -126,9 +126,9 @@ def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes
 def given_away(context: SinkContext, *names: str) -> Finding:
     """That the query was renamed, so that nothing more is written under this name."""
     now = " and ".join(f"'{name}'" for name in names)
-    what = f"query '{context.query}' was renamed to {now}, which continues its ledger"
+    fault = f"query '{context.query}' was renamed to {now}, which continues its ledger"
     fix = f"start it as {now}; a new query needs another name, or another topic"
-    return Finding(code="HR407", what=what, fix=fix)
+    return Finding(code="HR407", what=fault, fix=fix)
 
 
 def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> dict[str, bytes]:
@@ -152,9 +152,9 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
         else:
             records[key] = value
         if time.monotonic() > limit:
-            what = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
+            fault = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
             fix = "stop the program that holds it, or wait until the broker aborts it; then start again"
-            raise SinkError(code="HR434", what=what, fix=fix)
+            raise SinkError(code="HR434", what=fault, fix=fix)
     return records
 
 
@@ -228,8 +228,8 @@ def require_ledger(target: TopicTarget) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     kept = admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
     if kept["cleanup.policy"].value != "compact":
-        what = f"the ledger topic '{topic}' has cleanup.policy {kept['cleanup.policy'].value}: it would lose its lines"
-        raise SinkError(code="HR434", what=what, fix=f"set cleanup.policy of '{topic}' to compact")
+        fault = f"the ledger topic '{topic}' has cleanup.policy {kept['cleanup.policy'].value}: it would lose its lines"
+        raise SinkError(code="HR434", what=fault, fix=f"set cleanup.policy of '{topic}' to compact")
 
 
 def _rows(places: Ends) -> list[list[Any]]:
@@ -241,12 +241,12 @@ def _places(rows: list[list[Any]]) -> dict[tuple[str, int], int]:
 
 
 @contextmanager
-def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
+def translate_errors(target: TopicTarget, fault: str) -> Iterator[None]:
     """Tell a fault of Kafka's client in a sentence that begins with `what`."""
     try:
         yield
     except Exception as error:
-        explained = producer.explained(error, target.bootstrap_servers, what)
+        explained = producer.explained(error, target.bootstrap_servers, fault)
         if explained is error:
             raise
         raise explained from None
@@ -277,10 +277,10 @@ def require_messages(target: TopicTarget, context: SinkContext, own: TopicLedger
     for (name, partition), end in sorted(seen.items()):
         reached = now.get((name, partition), 0)
         if name == topic and reached < end:
-            what = f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
-            what += f"'{context.query}' wrote: it was deleted and made again, or has lost its newest messages"
+            fault = f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
+            fault += f"'{context.query}' wrote: it was deleted and made again, or has lost its newest messages"
             fix = "put the topic back, or reset the query (headrace reset QUERY)"
-            raise CheckpointError(code="HR410", what=what, fix=fix)
+            raise CheckpointError(code="HR410", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,9 +314,9 @@ def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) ->
         earliest = broker.earliest(own.ends)
     for place, first in begins.items():
         if earliest.get(place, 0) > first:
-            what = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
+            fault = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
             fix = "let the topic keep what is to be verified (retention.ms, retention.bytes)"
-            raise SinkError(code="HR402", what=what, fix=fix)
+            raise SinkError(code="HR402", what=fault, fix=fix)
     if not own.ends:
         rows = spark.createDataFrame([], own.ledger.schema)
         return Snapshot(rows=rows, batch=own.ledger.last, key=tuple(target.key))
@@ -348,7 +348,7 @@ def _await_markers(target: TopicTarget, wanted: Ends) -> None:
             if all(stable.get(place, 0) >= end for place, end in wanted.items()):
                 return
             if time.monotonic() > limit:
-                what = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
+                fault = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
                 fix = "stop the program that holds it, or wait until the broker aborts it; then verify again"
-                raise SinkError(code="HR402", what=what, fix=fix)
+                raise SinkError(code="HR402", what=fault, fix=fix)
             time.sleep(0.1)

@@ -71,10 +71,10 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
         A start that is refused changes nothing: another driver is fenced off only once the batches are compared.
         """
-        what = f"another driver of query '{self.context.query}' begins again and again"
+        fault = f"another driver of query '{self.context.query}' begins again and again"
         exactly_once.take_epoch(
             lambda: self._begun(result),
-            Finding(code="HR409", what=what, fix="let only one driver run the query, and start it again"),
+            Finding(code="HR409", what=fault, fix="let only one driver run the query, and start it again"),
             fault=Fenced,
         )
 
@@ -259,8 +259,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         return kafka.is_transient(error) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        what = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
-        return kafka.explained(error, self.target.bootstrap_servers, what)
+        fault = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
+        return kafka.explained(error, self.target.bootstrap_servers, fault)
 
     # ------------------------------------------------------------------------------------------------- renaming
 
@@ -304,7 +304,7 @@ def _raised(error: Any) -> Exception:
     return KafkaException(error)
 
 
-def _timed_out(what: str) -> Exception:
+def _timed_out(fault: str) -> Exception:
     from confluent_kafka import KafkaError
 
-    return _raised(KafkaError(KafkaError._TIMED_OUT, what))
+    return _raised(KafkaError(KafkaError._TIMED_OUT, fault))

@@ -75,14 +75,14 @@ class Python(Source):
         # Whoever has such a class has imported the module that it comes from.
         above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
-            what = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
-            yield OptionError(code="HR415", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
+            fault = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
+            yield OptionError(code="HR415", what=fault, fix="give a subclass of pyspark.sql.datasource.DataSource")
         elif all(vars(above)[method] is _found(given, method) for method in ("streamReader", "simpleStreamReader")):
-            what = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
-            yield OptionError(code="HR415", what=what, fix="write one of the two methods; it returns the reader")
+            fault = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
+            yield OptionError(code="HR415", what=fault, fix="write one of the two methods; it returns the reader")
         elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
-            what = f"the class {given.__name__} has no method schema, and the source no option `schema`"
-            yield OptionError(code="HR415", what=what, fix="give one of the two")
+            fault = f"the class {given.__name__} has no method schema, and the source no option `schema`"
+            yield OptionError(code="HR415", what=fault, fix="give one of the two")
 
     def identity(self) -> Identity:
         """The class alone: what its options hold may be secret."""
@@ -106,9 +106,9 @@ class Python(Source):
         from pyspark.sql.types import LongType, StructField, StructType
 
         if prefix.batches and not self.replayable:
-            what = f"the source class {self.source.__name__} does not claim to give the same rows again"
+            fault = f"the source class {self.source.__name__} does not claim to give the same rows again"
             fix = "set replayable, if the rows between two offsets are always the same"
-            raise SourceError(code="HR323", what=what, fix=fix)
+            raise SourceError(code="HR323", what=fault, fix=fix)
         schema = self.stream(spark, "shape").schema
         spans = [
             (batch.start, batch.end, batch.batch) for batch in prefix.batches if batch.end not in (None, batch.start)
@@ -124,8 +124,8 @@ class Python(Source):
         return rows.select(*columns, *([] if batch_column is None else [F.col(number).alias(batch_column)]))
 
     def _fault(self, reason: str) -> SourceError:
-        what = f"the source class {self.source.__name__} cannot be used: {reason}"
-        return SourceError(code="HR323", what=what, fix="correct the class; it is run when the query is built")
+        fault = f"the source class {self.source.__name__} cannot be used: {reason}"
+        return SourceError(code="HR323", what=fault, fix="correct the class; it is run when the query is built")
 
 
 def _rows_of(

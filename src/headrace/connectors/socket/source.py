@@ -50,8 +50,8 @@ class Socket(Source):
         if not 0 < self.port < 65536:
             yield OptionError(what=f"port is {self.port}", fix="give a number from 1 to 65535")
         if not is_host(self.host):
-            what = f"host is '{self.host}', neither a name nor an IP address" if self.host.strip() else "host is empty"
-            yield OptionError(what=what, fix="give the server's name or address")
+            fault = f"host is '{self.host}', neither a name nor an IP address" if self.host.strip() else "host is empty"
+            yield OptionError(what=fault, fix="give the server's name or address")
 
     def identity(self) -> Identity:
         return {"system": "socket", "server": canonical_server(self.host, self.port)}
@@ -65,8 +65,8 @@ class Socket(Source):
         if not prefix.batches:
             columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
             return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
-        what = f"what {self.host}:{self.port} has sent cannot be read again"
-        raise SourceError(code="HR433", what=what, fix="read from a source that keeps its rows, such as files")
+        fault = f"what {self.host}:{self.port} has sent cannot be read again"
+        raise SourceError(code="HR433", what=fault, fix="read from a source that keeps its rows, such as files")
 
     @property
     def readable_as_batch(self) -> bool:
@@ -103,9 +103,9 @@ class Socket(Source):
             raise self._unreachable(error.strerror or str(error)) from error
 
     def _unreachable(self, reason: str) -> SourceError:
-        what = f"no server can be reached at {self.host}:{self.port}: {reason}"
+        fault = f"no server can be reached at {self.host}:{self.port}: {reason}"
         fix = f"start the server first, for example: nc -lk {self.port}; or correct host and port"
-        return SourceError(code="HR331", what=what, fix=fix)
+        return SourceError(code="HR331", what=fault, fix=fix)
 
 
 def _is_free(family: int, address: tuple[object, ...]) -> bool:

@@ -50,9 +50,9 @@ def bring_back(directory: Path, context: SinkContext) -> None:
     if not kept.exists():
         return
     if held(directory):
-        what = f"'{directory}' holds files again, so that the former ones cannot be brought back"
+        fault = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
-        raise NothingChanged(code="HR583", what=what, fix=fix)
+        raise NothingChanged(code="HR583", what=fault, fix=fix)
     with moving(directory):
         remove_tree(directory)
         move(kept, directory)
@@ -118,9 +118,9 @@ def aside(directory: Path, context: SinkContext) -> Path:
 def local_directory(path: str) -> Path:
     """The directory, which can be renamed. Raises SinkError for a place where none can be in one step."""
     if "://" in path and not path.startswith("file:"):
-        what = f"'{path}' lies where a directory cannot be renamed in one step"
+        fault = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
-        raise NothingChanged(code="HR587", what=what, fix=fix)
+        raise NothingChanged(code="HR587", what=fault, fix=fix)
     return Path(re.sub(r"^file:/+", "/", path)).absolute()
 
 
@@ -134,9 +134,9 @@ def moving(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
+        fault = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
-        raise NothingChanged(code="HR587", what=what, fix=fix) from error
+        raise NothingChanged(code="HR587", what=fault, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,9 @@ class FilesRewind(SinkRewind):
                 record = None
             if last is not None and last > batch and not (record and numbered(kept / _LOG)):
                 if not files.reaches(batch):
-                    what = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
+                    fault = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
                     fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: "
-                    raise NothingChanged(code="HR580", what=what, fix=f"{fix}headrace rebuild {context.query}")
+                    raise NothingChanged(code="HR580", what=fault, fix=f"{fix}headrace rebuild {context.query}")
                 kept.mkdir(exist_ok=True)
                 record = {"batch": batch, "files": files.after(batch)}
                 replace_file(kept / _RECORD, json.dumps(record))
@@ -243,8 +243,8 @@ class FilesRewind(SinkRewind):
         if record is None or record["batch"] != batch:
             return
         if files.last is not None and _came_again(kept, files.last):
-            what = f"'{directory}' has files of batches after {batch} again"
-            raise NothingChanged(code="HR583", what=what, fix="go back to that batch once more, or keep them")
+            fault = f"'{directory}' has files of batches after {batch} again"
+            raise NothingChanged(code="HR583", what=fault, fix="go back to that batch once more, or keep them")
         with moving(directory):
             for place in record["files"]:
                 _move(kept / place, directory / place)

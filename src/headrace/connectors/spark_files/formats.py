@@ -202,22 +202,22 @@ def result_findings(frame: DataFrame, format: str, partition_by: Sequence[str], 
     """
     yield from partition_findings(partition_by, frame.columns, query)
     result = f"the result of query '{query}'"
-    for what in twice(frame.columns):
+    for fault in twice(frame.columns):
         fix = "rename one of the two in the query's last select"
-        yield Finding(code="HR404", what=f"{result}: {what}", fix=fix)
+        yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
     fields = [field for field in frame.schema.fields if field.name not in partition_by]
     file_format = f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
     for field in fields:
         if not takes_column(frame, field.name, file_format):
-            what = f"column '{field.name}' is {field.dataType.simpleString()}, which files of {format} cannot hold"
+            fault = f"column '{field.name}' is {field.dataType.simpleString()}, which files of {format} cannot hold"
             fix = "cast it to another type in the query's last select"
-            yield Finding(code="HR404", what=f"{result}: {what}", fix=fix)
+            yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
         for path, kind in _lost(field.name, field.dataType, format):
-            what = f"{format} files do not give back column '{path}' of {result}, a {kind}"
+            fault = f"{format} files do not give back column '{path}' of {result}, a {kind}"
             fix = "choose format parquet, or select it in another type, for example as text"
-            yield Finding(code="HR404", what=what, fix=fix)
+            yield Finding(code="HR404", what=fault, fix=fix)
     if format == "text" and len(fields) != 1:
         names = ", ".join(field.name for field in fields)
-        what = f"a file of text holds one column, and there are {len(fields)}: {names}"
+        fault = f"a file of text holds one column, and there are {len(fields)}: {names}"
         fix = "join them to one text by concat_ws, or choose another format"
-        yield Finding(code="HR404", what=f"{result}: {what}", fix=fix)
+        yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)

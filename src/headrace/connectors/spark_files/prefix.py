@@ -162,9 +162,9 @@ def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
         start, end = log_offset(batch.start), log_offset(batch.end)
         for log in range(0 if start is None else start + 1, 0 if end is None else end + 1):
             if log not in by_log:
-                what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
+                fault = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)"
-                raise SourceError(code="HR509", what=what, fix=fix)
+                raise SourceError(code="HR509", what=fault, fix=fix)
             taken.extend((entry, batch.batch) for entry in by_log[log])
     return taken
 
@@ -188,9 +188,9 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         else:
             gone.append(file)
     if gone:
-        what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named(gone)}"
+        fault = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named(gone)}"
         fix = "put them back; without them the prefix cannot be read again"
-        raise SourceError(code="HR303", what=what, fix=fix)
+        raise SourceError(code="HR303", what=fault, fix=fix)
     moved_base = base if moved_to is None else moved_to + _inside(file_paths.local(base))
     return [group for group in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if group.files]
 

@@ -109,26 +109,24 @@ class CommittedFiles:
         written = self.last_batch
         planned = Checkpoint(context.checkpoint).last_batch
         if written is not None and written > (-1 if planned is None else planned):
-            what = (
-                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
+            reached = "none" if planned is None else planned
+            raise CheckpointError(
+                code="HR410",
+                what=f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' "
+                f"only to {reached}: Spark would skip the batches between as already written",
+                fix=f"restore the checkpoint '{context.checkpoint}', or write to an empty directory",
             )
-            what += (
-                f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
-            )
-            fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
-            raise CheckpointError(code="HR410", what=what, fix=fix)
         # Spark enters each batch that it gives to the sink, one without rows too, before it commits it.
         last = max(committed - set(context.empty_batches), default=None)
-        if last is None or (written is not None and written >= last):
-            return
-        there = "no batch" if written is None else f"the batches up to {written}"
-        what = (
-            f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds {there}: "
-        )
-        what += "what was written elsewhere, or is lost, would be missing"
-        fix = "name the former directory or table again, or restore its files and their _spark_metadata; or reset "
-        fix += "the query (headrace reset QUERY)"
-        raise CheckpointError(code="HR410", what=what, fix=fix)
+        if last is not None and (written is None or written < last):
+            present = "no batch" if written is None else f"the batches up to {written}"
+            raise CheckpointError(
+                code="HR410",
+                what=f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds "
+                f"{present}: what was written elsewhere, or is lost, would be missing",
+                fix="name the former directory or table again, or restore its files and their _spark_metadata; or "
+                "reset the query (headrace reset QUERY)",
+            )
 
     def snapshot(
         self, spark: SparkSession, context: contract.SinkContext, partition_by: Sequence[str]
@@ -143,8 +141,8 @@ class CommittedFiles:
             batch = self.last_batch
             if batch is None:
                 self.require_written(context)
-                what = f"nothing has been written to '{self.path}' yet"
-                raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+                fault = f"nothing has been written to '{self.path}' yet"
+                raise SinkError(code="HR402", what=fault, fix=f"run query '{context.query}' first")
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
             # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
             ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
@@ -158,8 +156,8 @@ class CommittedFiles:
             home.mkdir(parents=True, exist_ok=True)
             replace_file(home / SCHEMA_FILE, schema)
         except OSError as error:
-            what = f"'{self.path}' cannot be written: {reason(error)}"
-            raise SinkError(code="HR425", what=what, fix="make the directory writable") from error
+            fault = f"'{self.path}' cannot be written: {reason(error)}"
+            raise SinkError(code="HR425", what=fault, fix="make the directory writable") from error
 
 
 @dataclass(frozen=True, kw_only=True)
