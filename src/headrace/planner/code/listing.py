@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import inspect
 import io
 import logging
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePath
 from types import FunctionType, ModuleType
@@ -22,6 +24,7 @@ from headrace.planner.code.normal_body import SCOPES, normal_body
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
+_ANY_ARGUMENTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 # Those whose results depend on the names of variables.
 _SEES_VARIABLES = (locals, vars, eval, exec, dir)
 _LOG = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log"})
@@ -274,14 +277,19 @@ class _Tree:
         return None
 
     def _call(self, node: ast.Call) -> Any:
+        function = node.func
+        known = self._static(function)
+        if known is not None and (given := self._by_parameter(known[0], node)) is not None:
+            called = self.expression(function)
+            # If some code gives the name to another function, how the call is written counts.
+            self._values.found[-1]["call"] = [len(node.args), [keyword.arg for keyword in node.keywords]]
+            return ["Call", called, [None if each is None else self.expression(each) for each in given]]
         for each in node.keywords:
             if each.arg is None:
                 self._values.uses.any_keyword = True
             else:
                 self._values.uses.add(each.arg)
                 self._values.uses.keywords.add(each.arg)
-        function = node.func
-        known = self._static(function)
         if known is not None and known[0] is os.getenv:
             variable = self._variable_of(node.args[0] if node.args else None, known[1])
             return ["getenv", variable, self._arguments(node, 1)]
@@ -290,6 +298,32 @@ class _Tree:
         if isinstance(function, ast.Attribute):
             return self._method(node, function)
         return None
+
+    def _by_parameter(self, function: Any, node: ast.Call) -> list[ast.expr | None] | None:
+        """What a call gives to each parameter of a function of the project, None for its default; None: not certain.
+
+        The arguments must stand in the order of the parameters, in which they are computed.
+        """
+        if type(function) is not FunctionType or function.__code__.co_flags & _ANY_ARGUMENTS:
+            return None
+        module, code = sys.modules.get(function.__module__), function.__code__
+        if module is not None and not self._values.scope.owned(module):
+            return None
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        pairs = [*zip(names[: code.co_argcount], node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+        given = {name: value for name, value in pairs if name in names[code.co_posonlyargcount :] or value in node.args}
+        defaults = function.__defaults__ or ()
+        optional = dict(zip(names[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True))
+        optional |= function.__kwdefaults__ or {}
+        is_sure = len(given) == len(node.args) + len(node.keywords) and set(names) == {*given, *optional}
+        if not is_sure or list(given) != [name for name in names if name in given]:
+            return None
+        if any(isinstance(each, ast.Starred) for each in node.args):
+            return None
+        found = [None if _is_default(given.get(name), optional.get(name, ...)) else given[name] for name in names]
+        while found and found[-1] is None:
+            found.pop()
+        return found
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> Any:
         """A call of a method of a value that is known, where only a part of that value counts."""
@@ -439,6 +473,14 @@ def _kinds(node: source.FunctionNode) -> int:
         if not isinstance(part, SCOPES):
             waiting.extend(ast.iter_child_nodes(part))
     return 2 * isinstance(node, ast.AsyncFunctionDef) + yields
+
+
+def _is_default(given: ast.expr | None, default: Any) -> bool:
+    """Whether a parameter gets its default, by no argument or by a constant that is the same."""
+    if given is None:
+        return True
+    same = isinstance(given, ast.Constant) and type(given.value) is type(default) and repr(given.value) == repr(default)
+    return same and isinstance(default, (type(None), bool, int, float, str, bytes))
 
 
 def _is_plain(node: ast.AST) -> bool:

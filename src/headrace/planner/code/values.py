@@ -66,7 +66,7 @@ class ReachedValues:
     def root(self, thing: Any) -> Data:
         """The data of `thing`, with all that it reaches in `nodes`."""
         cls = thing if isinstance(thing, type) else type(thing)
-        if not isinstance(thing, types.FunctionType):  # Spark calls its methods by name.
+        if not callable(thing) or isinstance(thing, type):  # Spark calls its methods by name.
             self._uses.add(*(name for each in cls.__mro__ for name in vars(each) if not name.startswith("_")))
         found = self.value(thing)
         while self._waiting or self._take_attributes():
