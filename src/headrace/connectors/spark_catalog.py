@@ -42,6 +42,6 @@ def require_database(spark: SparkSession, table: str) -> None:
         raise SinkError(code="HR419", what=fault, fix=f"make it first: CREATE DATABASE {database}")
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as it stands in SQL."""
     return f"`{name.replace('`', '``')}`"

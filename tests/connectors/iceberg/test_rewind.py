@@ -42,7 +42,7 @@ class Result:
         known = TableLedger.of_table(table)
         assert known is not None
         rows = pa.table({"id": [number]}, schema=IDS).to_batches()
-        made = Writing(form_of(table), table.io, NAME)._written(rows)
+        made = Writing(form_of(table), table.io, NAME)._write(rows)
         with (
             committing(table, known.with_batch(KeptLine(batch=number, checkpoint="c"))) as update,
             update.merge_append() as producer,

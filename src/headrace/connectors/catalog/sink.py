@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 from headrace import contract
-from headrace.connectors.catalog.source import ANOTHER_KIND, described
+from headrace.connectors.catalog.source import ANOTHER_KIND, describe_table
 from headrace.connectors.not_asked import findings_of, partition_findings
-from headrace.connectors.spark_catalog import no_name, parts_of, quoted, require_database
+from headrace.connectors.spark_catalog import no_name, parts_of, quote, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter, nullable
@@ -57,11 +57,11 @@ class TableSink(contract.CatalogSink):
         spark = frame.sparkSession
         self._require_partitions(frame, context)
         require_database(spark, self.table)
-        table = self.described(spark)
+        table = self.describe(spark)
         files = self.files_in(spark, table)
         if table is not None:
             self._require_fit(spark, table, frame.schema, context)
-        if files.is_local and not files.is_prepared and aside.held(Path(files.path)):
+        if files.is_local and not files.is_prepared and aside.count_files(Path(files.path)):
             fault = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
             raise SinkError(code="HR407", what=fault, fix=fix)
@@ -91,7 +91,7 @@ class TableSink(contract.CatalogSink):
         spark = frame.sparkSession
         try:
             require_database(spark, self.table)
-            table = self.described(spark)
+            table = self.describe(spark)
             if table is not None:
                 self._require_fit(spark, table, frame.schema, context)
                 self.files_in(spark, table).require_written(context)
@@ -124,7 +124,7 @@ class TableSink(contract.CatalogSink):
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
         self._require_partitions(frame, context)
-        table = self.described(frame.sparkSession)
+        table = self.describe(frame.sparkSession)
         if table is None:
             fault = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
             fix = (
@@ -138,7 +138,7 @@ class TableSink(contract.CatalogSink):
 
     def _files(self, spark: SparkSession) -> CommittedFiles:
         require_database(spark, self.table)
-        return self.files_in(spark, self.described(spark))
+        return self.files_in(spark, self.describe(spark))
 
     def files_in(self, spark: SparkSession, description: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""
@@ -153,11 +153,11 @@ class TableSink(contract.CatalogSink):
         new = file_form.EXACT if description is None else file_form.PLAIN
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
-    def described(self, spark: SparkSession) -> Mapping[str, Any] | None:
+    def describe(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
         if not spark.catalog.tableExists(self.table):
             return None
-        description = described(spark, self.table)
+        description = describe_table(spark, self.table)
         if description is None:
             fault = f"'{self.table}' is a view, into which no stream can write"
             raise SinkError(code="HR419", what=fault, fix="give the table another name")
@@ -201,8 +201,8 @@ class TableSink(contract.CatalogSink):
         """Make the table; over a directory that this sink has filled before, with its rows."""
         from pyspark.errors import PySparkException
 
-        parts = f" PARTITIONED BY ({', '.join(map(quoted, self.partition_by))})" if self.partition_by else ""
-        named = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in options.items())
+        parts = f" PARTITIONED BY ({', '.join(map(quote, self.partition_by))})" if self.partition_by else ""
+        named = ", ".join(f"'{name}' = '{_escape(value)}'" for name, value in options.items())
         table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}"
         table += (f" OPTIONS ({named})" if named else "") + parts
         try:
@@ -211,8 +211,8 @@ class TableSink(contract.CatalogSink):
                 return
             # Over a directory with a stream's log Spark would make the table without its columns.
             with TemporaryDirectory(prefix="headrace-") as empty:
-                spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
-                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
+                spark.sql(f"{table} LOCATION '{_escape(empty)}'")
+                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escape(directory)}'")
         except PySparkException as error:
             fault = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
             fix = "change the query's last select, or the sink's format"
@@ -232,7 +232,7 @@ class CatalogReset(FilesReset):
 
     def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
-        if aside.aside(directory, context).exists():
+        if aside.place_aside(directory, context).exists():
             self._forget(session(), directory)
             aside.bring_back(directory, context)
 
@@ -241,9 +241,9 @@ class CatalogReset(FilesReset):
 
         A table that somebody has made elsewhere stays in the catalog, which alone knows where it lies.
         """
-        if directory == Path(self.sink.files_in(spark, None).path).absolute() and not aside.held(directory):
+        if directory == Path(self.sink.files_in(spark, None).path).absolute() and not aside.count_files(directory):
             spark.sql(f"DROP TABLE IF EXISTS {self.sink.table}")
 
 
-def _escaped(path: str) -> str:
+def _escape(path: str) -> str:
     return path.replace("\\", "\\\\").replace("'", "\\'")

@@ -57,13 +57,13 @@ class CatalogTable(Source):
                 yield OptionError(what=f"options may not set '{option}'", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        self._described(spark)
+        self._describe(spark)
         options = {**self.options, **spark_options(self, "max_files_per_trigger")}
         return spark.readStream.name(name).options(**options).table(self.table)
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The files that Spark's log of the source names, by the table's format, schema and directory."""
-        description = self._described(spark)
+        description = self._describe(spark)
         schema = spark.readStream.name("shape").table(self.table).schema
         taken = file_prefix.files(prefix)
         if not taken:
@@ -81,13 +81,13 @@ class CatalogTable(Source):
         file_prefix.places(file_prefix.files(prefix), "", None)
 
     def changed(self, prefix: SourcePrefix) -> OptionError | None:
-        return file_prefix.changed(prefix)
+        return file_prefix.find_change(prefix)
 
     def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
         with suppress(SourceError):  # What the log lacks is told where the prefix is read.
-            yield from file_prefix.changed_since(prefix)
+            yield from file_prefix.warn_of_changes(prefix)
 
-    def _described(self, spark: SparkSession) -> Mapping[str, Any]:
+    def _describe(self, spark: SparkSession) -> Mapping[str, Any]:
         """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""
         if not spark.catalog.tableExists(self.table):
             raise SourceError(
@@ -96,7 +96,7 @@ class CatalogTable(Source):
                 fix="make it, or run the query that writes it, in the same run or before; a catalog in memory forgets "
                 "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not",
             )
-        description = described(spark, self.table)
+        description = describe_table(spark, self.table)
         if description is None:
             fault = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
@@ -116,7 +116,7 @@ class CatalogTable(Source):
         return description
 
 
-def described(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
+def describe_table(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
     """What the catalog says of a table that it has; None: it is a view."""
     from pyspark.errors import AnalysisException
 

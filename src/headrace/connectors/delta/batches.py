@@ -12,8 +12,8 @@ from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
 from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, at_path
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
-from headrace.connectors.spark_catalog import quoted
-from headrace.connectors.spark_files.formats import refused_partitions, refusing
+from headrace.connectors.spark_catalog import quote
+from headrace.connectors.spark_files.formats import find_refused_partitions, refuse_values
 from headrace.contract import RefusedValue, SinkContext
 from headrace.errors import HeadraceError, SinkError
 from headrace.spark.jvm.session_conf import applied
@@ -77,14 +77,14 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         self._enter_checkpoint()
-        frame = refusing(frame, refused_in_delta(frame, self._known_table.now().partitions))
+        frame = refuse_values(frame, find_refused_values(frame, self._known_table.now().partitions))
         if self.context.mode == "update":
             # Looked through for shared keys, then merged: MERGE would add both of two rows with the same new key.
             self._persisted = frame.persist()
-            if shared := shared_key(frame, self.key):
+            if shared := find_shared_key(frame, self.key):
                 fault = "{} rows share the key {}".format(*shared)
                 fix = "name columns in key that together identify a row of the result"
-                raise self._refused("HR408", batch, fault, fix)
+                raise self._error_of_batch("HR408", batch, fault, fix)
         return frame
 
     def commit(self, rows: DataFrame, batch: int, admit: Admission) -> None:
@@ -121,13 +121,13 @@ class DeltaStore(BatchStore["DataFrame"]):
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, Conflict):
             fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
-            return self._refused("HR441", batch, str(error), fix)
+            return self._error_of_batch("HR441", batch, str(error), fix)
         text = str(error)
         if not isinstance(error, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
             at = max(text.find(sign) for sign in _CONSTRAINTS)
             reason = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
             fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
-            return self._refused("HR440", batch, reason, fix)
+            return self._error_of_batch("HR440", batch, reason, fix)
         return error
 
     # ------------------------------------------------------------------------------------------------- the table
@@ -155,7 +155,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         """Right before the first batch, so that a start that comes to nothing leaves the table as it was."""
         if self.added:
             columns = ", ".join(self.added)
-            spark.sql(f"ALTER TABLE delta.{quoted(self.location)} ADD COLUMNS ({columns})")
+            spark.sql(f"ALTER TABLE delta.{quote(self.location)} ADD COLUMNS ({columns})")
             self.added = ()
 
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
@@ -165,7 +165,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
             with applied(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
-                spark.sql(merge(f"delta.{quoted(self.location)}", view, self.key)).collect()
+                spark.sql(merge(f"delta.{quote(self.location)}", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
         writer = writer.options(txnAppId=app, txnVersion=str(number), userMetadata=note)
@@ -173,16 +173,16 @@ class DeltaStore(BatchStore["DataFrame"]):
             writer = writer.option("partitionOverwriteMode", "static")
         writer.save(self.location)
 
-    def _refused(self, code: str, batch: int, fault: str, fix: str) -> SinkError:
+    def _error_of_batch(self, code: str, batch: int, fault: str, fix: str) -> SinkError:
         return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {fault}", fix=fix)
 
 
-def refused_in_delta(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:
+def find_refused_values(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:
     """The values of `frame` that a table with these partitions would change; Delta reads times back without the era."""
-    return refused_partitions(frame, partitions, signed_years=False)
+    return find_refused_partitions(frame, partitions, signed_years=False)
 
 
-def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
+def find_shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
     """How many rows share a key, and which; None: each has its own."""
     from pyspark.sql import functions as F
 
@@ -196,7 +196,7 @@ def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
 
 def merge(where: str, source: str, key: Sequence[str]) -> str:
     """The statement that lets the rows of `source` replace those with the same key."""
-    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in key)
+    same = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in key)
     return (
         f"MERGE INTO {where} AS t USING {source} AS s ON {same} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta import table as delta_tables
-from headrace.connectors.delta.batches import shared_key
+from headrace.connectors.delta.batches import find_shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.table import DeltaPlace, DeltaTable, LogCutError, State, forget
 from headrace.connectors.exactly_once import lake
@@ -48,9 +48,9 @@ class DeltaReset(SinkReset):
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         table = self.place.find(session())
         if table is not None:
-            lake.among_writers(str(self.place), lambda: self._handed_over(table.now(), context, generation))
+            lake.among_writers(str(self.place), lambda: self._enter_handover(table.now(), context, generation))
 
-    def _handed_over(self, state: State, context: SinkContext, generation: int) -> None:
+    def _enter_handover(self, state: State, context: SinkContext, generation: int) -> None:
         txn_ids = state.txn_ids
         if ledger.progress(context, txn_ids).batch is None and not ledger.is_handed_over(context, txn_ids):
             return
@@ -78,7 +78,7 @@ class DeltaReset(SinkReset):
         there = self.place.find(spark)
         if path is not None:
             directory = aside.local_directory(path)
-            if aside.aside(directory, context).exists():
+            if aside.place_aside(directory, context).exists():
                 self._require_empty(there)
                 aside.bring_back(directory, context)
                 forget(spark, path)
@@ -132,7 +132,7 @@ class DeltaSwap(SinkSwap):
             aside.swap_out(directory, context, rebuilt)
         else:
             aside.swap_in(directory, context, rebuilt)
-        for place in (directory, aside.beside(directory)):
+        for place in (directory, aside.place_of_rebuild(directory)):
             forget(spark, str(place))
 
 
@@ -148,7 +148,7 @@ def require_alone(state: State, name: str, context: SinkContext) -> None:
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
     """Let the table `name` of Spark's catalog be called `other`."""
-    table, _ = delta_tables.named(spark, name, SinkError)
+    table, _ = delta_tables.find_by_name(spark, name, SinkError)
     location = None if table is None else table.location
     with _translate_errors(name):
         spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
@@ -176,11 +176,14 @@ class DeltaRename(SinkRename):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         table = self.place.find(session())
-        if table is not None:
-            lake.among_writers(str(self.place), lambda: self._renamed(table.now(), context, former), then="start again")
+        if table is None:
+            return
+        lake.among_writers(
+            str(self.place), lambda: self._enter_rename(table.now(), context, former), then="start again"
+        )
 
-    def _renamed(self, state: State, context: SinkContext, former: str) -> None:
-        entered = ledger.renamed(context, former, state.txn_ids)
+    def _enter_rename(self, state: State, context: SinkContext, former: str) -> None:
+        entered = ledger.move_marks(context, former, state.txn_ids)
         if not entered:
             return
         progress = ledger.progress_of_all(state.txn_ids)
@@ -192,7 +195,8 @@ class DeltaRename(SinkRename):
     def rename_table(self, context: SinkContext, session: Session) -> None:
         delta_tables.require_delta(session(), SinkError)
         spark, name, former = session(), self.place.text, self.renamed_from
-        (new, kind), (old, _) = delta_tables.named(spark, name, SinkError), delta_tables.named(spark, former, SinkError)
+        new, kind = delta_tables.find_by_name(spark, name, SinkError)
+        old, _ = delta_tables.find_by_name(spark, former, SinkError)
         if old is None or ledger.own_mark(context) not in old.now().txn_ids:
             if new is None:
                 fault = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
@@ -221,7 +225,7 @@ class DeltaAdoption(SinkAdoption):
         state = self.find(frame, context).now()
         self._require_free(state, context)
         rows = state.rows()
-        if self.key and (shared := shared_key(rows, self.key)):
+        if self.key and (shared := find_shared_key(rows, self.key)):
             fault = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
             raise SinkError(code="HR596", what=fault, fix="delete all but one of them, or name another key")
         return (Held(count=rows.count(), what=f"rows of {self.name}"),)
@@ -231,9 +235,9 @@ class DeltaAdoption(SinkAdoption):
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         table = self.find(frame, context)
-        lake.among_writers(self.name, lambda: self._entered(table.now(), context, batch))
+        lake.among_writers(self.name, lambda: self._enter_adoption(table.now(), context, batch))
 
-    def _entered(self, state: State, context: SinkContext, batch: int | None) -> None:
+    def _enter_adoption(self, state: State, context: SinkContext, batch: int | None) -> None:
         mark = ledger.own_mark(context, ledger.CHECKPOINT, Checkpoint(context.checkpoint).id or "")
         own = ledger.progress(context, state.txn_ids)
         if own.batch == batch and mark in state.txn_ids:

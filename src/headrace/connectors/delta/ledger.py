@@ -61,7 +61,7 @@ class Progress:
         """Whether a later generation has taken its place."""
         return self.epoch == _LAST_EPOCH
 
-    def closed(self) -> Progress:
+    def close(self) -> Progress:
         """The same with an epoch that no driver comes after."""
         return Progress(_LAST_EPOCH, self.batch)
 
@@ -107,7 +107,7 @@ def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
     return txn_ids.get(own_mark(context, HANDOVER)) == 1
 
 
-def remembered(context: SinkContext, kind: str, txn_ids: Mapping[str, int]) -> set[str]:
+def recall_names(context: SinkContext, kind: str, txn_ids: Mapping[str, int]) -> set[str]:
     """All names that are remembered of the generation as `kind`."""
     prefix = own_mark(context, kind, "")
     return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
@@ -115,10 +115,10 @@ def remembered(context: SinkContext, kind: str, txn_ids: Mapping[str, int]) -> s
 
 def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The identifiers under which batches of the generation came in: of its query's name, and of former ones."""
-    return {app(query, context.generation) for query in (context.query, *remembered(context, FORMERLY, txn_ids))}
+    return {app(query, context.generation) for query in (context.query, *recall_names(context, FORMERLY, txn_ids))}
 
 
-def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
+def move_marks(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
     """What is to be entered where the query `former` gets the context's name; nothing, if it has entered nothing.
 
     Its own number goes up so far that no driver of that name writes any more, and tells of no batch.
@@ -208,7 +208,7 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
         kept.insert(0, line)
     if not kept or kept[-1].batch != own.batch:
         mine = Checkpoint(context.checkpoint).id or ""
-        ids = remembered(context, CHECKPOINT, txn_ids) or {mine}
+        ids = recall_names(context, CHECKPOINT, txn_ids) or {mine}
         return [KeptLine(batch=own.batch, checkpoint=mine if mine in ids else min(ids))]
     return kept
 
@@ -232,11 +232,11 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
         fault = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
         raise SinkError(code="HR402", what=fault, fix=fix) from None
-    strangers = _followed(strangers, commits.values(), names_of(context, txn_ids), name)
+    strangers = _follow_strangers(strangers, commits.values(), names_of(context, txn_ids), name)
     return state.rows_of(add for add in state.files() if add["path"] not in strangers)
 
 
-def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
+def _follow_strangers(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
     """The files of others than `own`, through every version that added to them or rewrote them."""
     for commit in commits:
         writers = {app for app in commit.txn_ids if app.startswith(PREFIX)}

@@ -109,17 +109,17 @@ def table_id(place: Path) -> str | None:
     return None
 
 
-def replayed(place: Path, version: int) -> tuple[Add, ...] | None:
+def replay(place: Path, version: int) -> tuple[Add, ...] | None:
     """The files of a table at `version`, in the order in which a stream reads them; None if its log was cut."""
     try:
         written = (place / LOG / file_name(version)).stat().st_mtime_ns
     except OSError:
         return None
-    return _replayed(place, version, written)
+    return _replay(place, version, written)
 
 
 @lru_cache(maxsize=8)
-def _replayed(place: Path, version: int, written: int) -> tuple[Add, ...] | None:
+def _replay(place: Path, version: int, written: int) -> tuple[Add, ...] | None:
     """`written` tells a table from one that was in its place before."""
     there: dict[str, Add] = {}
     last = -1
@@ -171,11 +171,11 @@ class Rules:
     skip_change_commits: bool = False
     exclude: str | None = None
 
-    def given(self, commit: Commit) -> list[Add]:
+    def numbered_files(self, commit: Commit) -> list[Add]:
         """The files that a stream numbers in a version."""
         return [] if self.skip_change_commits and commit.takes_rows else commit.new
 
-    def read(self, add: Add) -> bool:
+    def is_read(self, add: Add) -> bool:
         """Whether the rows of a numbered file are given."""
         return self.exclude is None or re.search(self.exclude, add["path"]) is None
 
@@ -207,7 +207,7 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
     return spans
 
 
-def added(
+def files_of_batches(
     wanted: Sequence[VersionSpan],
     commits: Mapping[int, Commit],
     states: Mapping[int, Sequence[Add] | None],
@@ -222,8 +222,8 @@ def added(
             files += (states[span.start.version] or ())[begin : end if span.end.initial else None]
         for version in span.commits:
             first = begin if version == span.start.version else 0
-            files += rules.given(commits[version])[first : end if version == span.end.version else None]
-        taken.extend((add, span.batch) for add in files if rules.read(add))
+            files += rules.numbered_files(commits[version])[first : end if version == span.end.version else None]
+        taken.extend((add, span.batch) for add in files if rules.is_read(add))
     return taken
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import DeltaStore, refused_in_delta
+from headrace.connectors.delta.batches import DeltaStore, find_refused_values
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
@@ -19,7 +19,7 @@ from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.not_asked import findings_of, missing_columns, partition_findings, twice
-from headrace.connectors.spark_catalog import is_name, quoted
+from headrace.connectors.spark_catalog import is_name, quote
 from headrace.connectors.spark_files import aside
 from headrace.errors import Finding, SinkError
 from headrace.spark.messages.refusals import first_sentence
@@ -137,7 +137,7 @@ class DeltaSink(contract.Sink):
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         table = self._place.find(frame.sparkSession)
-        return refused_in_delta(frame, self.partition_by if table is None else table.now().partitions)
+        return find_refused_values(frame, self.partition_by if table is None else table.now().partitions)
 
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:
@@ -164,7 +164,7 @@ class DeltaSink(contract.Sink):
 
     @property
     def ledger(self) -> DeltaLedger:
-        return DeltaLedger(seen=self._seen)
+        return DeltaLedger(seen=self._current_state)
 
     @property
     def rename(self) -> DeltaRename:
@@ -192,7 +192,7 @@ class DeltaSink(contract.Sink):
         if self.path is None:
             beside = replace(self, table=name_beside(str(self.table)), renamed_from="")
         else:
-            beside = replace(self, path=str(aside.beside(aside.local_directory(self.path))), renamed_from="")
+            beside = replace(self, path=str(aside.place_of_rebuild(aside.local_directory(self.path))), renamed_from="")
         return DeltaSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> DeltaTable:
@@ -204,7 +204,7 @@ class DeltaSink(contract.Sink):
         self._missing_columns(table.now(), frame.schema, context, adds=False)
         return table
 
-    def _seen(self) -> State | None:
+    def _current_state(self) -> State | None:
         """The table as it is now; None where there is none, or no session to look with."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -230,7 +230,7 @@ class DeltaSink(contract.Sink):
     def _create_table(self, frame: DataFrame, context: contract.SinkContext) -> None:
         from pyspark.errors import PySparkException
 
-        where, parts = self._place.in_sql, ", ".join(quoted(name) for name in self.partition_by)
+        where, parts = self._place.in_sql, ", ".join(quote(name) for name in self.partition_by)
         columns = ", ".join(_declaration(name, frame.schema) for name in frame.columns)
         statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
         try:
@@ -269,7 +269,7 @@ class DeltaSink(contract.Sink):
 
     def _require_empty(self) -> None:
         directory = self._place.directory
-        if directory is not None and directory.exists() and (not directory.is_dir() or aside.held(directory)):
+        if directory is not None and directory.exists() and (not directory.is_dir() or aside.count_files(directory)):
             fault = f"'{directory}' holds files that are no Delta table"
             raise SinkError(code="HR407", what=fault, fix="write to an empty directory")
 
@@ -283,7 +283,7 @@ class DeltaSink(contract.Sink):
         older = [number for query, number in with_batches if query == context.query]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         fault = ""
-        if strangers := ledger.remembered(context, ledger.APPLICATION, txn_ids) - {context.application}:
+        if strangers := ledger.recall_names(context, ledger.APPLICATION, txn_ids) - {context.application}:
             fault = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
         elif own == ledger.GONE:
             fault = f"{name} knows the batches of query '{context.query}' by another name now"
@@ -319,7 +319,7 @@ class DeltaSink(contract.Sink):
         entered = ledger.start_marks(context, Progress(last.epoch + 1, last.batch), begun)
         for (name, number), progress in ledger.progress_of_all(txn_ids).items():
             if name == context.query and number != context.generation and not progress.is_closed:
-                entered[ledger.app(name, number)] = progress.closed().number
+                entered[ledger.app(name, number)] = progress.close().number
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:
             entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1
@@ -329,4 +329,4 @@ class DeltaSink(contract.Sink):
 
 def _declaration(name: str, schema: StructType) -> str:
     """A column as SQL declares it."""
-    return f"{quoted(name)} {schema[name].dataType.simpleString()}"
+    return f"{quote(name)} {schema[name].dataType.simpleString()}"

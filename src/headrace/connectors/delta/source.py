@@ -19,7 +19,7 @@ from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
 from headrace.connectors.delta.table import CREATE, DeltaPlace, DeltaTable, LogCutError, State
 from headrace.connectors.spark_files.prefix import FILE, with_batches
-from headrace.connectors.spark_files.prefix import named as file_names
+from headrace.connectors.spark_files.prefix import first_names as file_names
 from headrace.contract import Failure, Identity, Lag, OptionError, ProjectPath, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 
@@ -151,19 +151,19 @@ class Delta(Source):
 
     def check_connection(self, spark: SparkSession) -> None:
         """See that the table is there."""
-        self._found(spark)
+        self._require_table(spark)
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
-        return {self._place.text: self._found(spark).now().id}
+        return {self._place.text: self._require_table(spark).now().id}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        self._found(spark)
+        self._require_table(spark)
         options = connector_options.spark_options(self, *self.tuning_options, "exclude_regex")
         reader = spark.readStream.name(name).format("delta").options(**options)
         return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        table = self._found(spark)
+        table = self._require_table(spark)
         if not self.readable_as_batch:
             fault = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
@@ -181,7 +181,7 @@ class Delta(Source):
         except LogCutError as cut:
             fault = f"the log of {self._place} no longer has {cut}, which was read"
             raise SourceError(code="HR343", what=fault, fix=_KEEP) from None
-        files = delta_log.added(spans, commits, states, self._rules)
+        files = delta_log.files_of_batches(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
         return _frame(table.now(), files, batch_column)
 
@@ -200,7 +200,7 @@ class Delta(Source):
             raise SourceError(code="HR343", what=fault, fix=_KEEP)
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
-        files = delta_log.added(wanted, commits, states, self._rules)
+        files = delta_log.files_of_batches(wanted, commits, states, self._rules)
         self._require_files(str(place), [add for add, _ in files])
 
     def mismatch(self, prefix: SourcePrefix) -> str:
@@ -238,7 +238,7 @@ class Delta(Source):
         states, commits = self._local(place, [span])
         if None in states.values() or len(commits) < len(span.commits):
             return None
-        files = [add for add, _ in delta_log.added([span], commits, states, self._rules)]
+        files = [add for add, _ in delta_log.files_of_batches([span], commits, states, self._rules)]
         oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
         return Lag(count=len(files), unit="files", bytes=sum(int(add["size"]) for add in files), oldest_ms=oldest)
 
@@ -250,7 +250,7 @@ class Delta(Source):
         begins = {span.start.version for span in spans if span.start.initial}
         versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
         commits = [commit for version in versions for commit in delta_log.local_commits(place, version, version)]
-        states = {version: delta_log.replayed(place, version) for version in begins}
+        states = {version: delta_log.replay(place, version) for version in begins}
         return states, {commit.version: commit for commit in commits}
 
     @property
@@ -261,7 +261,7 @@ class Delta(Source):
     def _place(self) -> DeltaPlace:
         return DeltaPlace(path=self.path, table=self.table, error=SourceError)
 
-    def _found(self, spark: SparkSession) -> DeltaTable:
+    def _require_table(self, spark: SparkSession) -> DeltaTable:
         """The table. Raises SourceError where there is none."""
         table = self._place.find(spark)
         if table is None:

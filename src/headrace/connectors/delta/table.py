@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
 from headrace.connectors.exactly_once import Conflict
-from headrace.connectors.spark_catalog import no_name, quoted, require_database
+from headrace.connectors.spark_catalog import no_name, quote, require_database
 from headrace.contract import Identity, OptionError, canonical_path, canonical_table
 from headrace.errors import HeadraceError, SinkError, SourceError
 from headrace.spark.jvm.gateway import java_session, jvm_of
@@ -281,7 +281,7 @@ class DeltaPlace:
     def in_sql(self) -> str:
         if self.path is None:
             return str(self.table)
-        return f"delta.{quoted(str(self.directory.absolute() if self.directory else self.path))}"
+        return f"delta.{quote(str(self.directory.absolute() if self.directory else self.path))}"
 
     def __str__(self) -> str:
         return f"the Delta table '{self.text}'"
@@ -305,7 +305,7 @@ class DeltaPlace:
             return at_path(spark, self.path, self.error)
         if self.error is SinkError:
             require_database(spark, str(self.table))
-        table, kind = named(spark, str(self.table), self.error)
+        table, kind = find_by_name(spark, str(self.table), self.error)
         if table is None and kind:
             code, fix = ("HR332", CREATE) if self.error is SourceError else ("HR419", "give the table another name")
             raise self.error(code=code, what=f"'{self.table}' is {kind} and no Delta table", fix=fix)
@@ -334,7 +334,7 @@ def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> Delta
         return table if table.now().version >= 0 else None
 
 
-def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[DeltaTable | None, str]:
+def find_by_name(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[DeltaTable | None, str]:
     """The table of a name in Spark's own catalog; or None and the kind of what has that name, `` for nothing.
 
     Raises `error` where its log cannot be read.

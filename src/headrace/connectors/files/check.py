@@ -120,9 +120,9 @@ class _Check:
         if named := [file for file in batch.planned if ":" in file.rpartition("/")[2]]:
             skips = relation.options().get("ignoreCorruptFiles")
             if not (skips.isDefined() and str(skips.get()).lower() == "true"):
-                yield from map(_with_colon, named)
-        yield from map(_gone, batch.gone())
-        yield from (_beside(file, batch.directories) for file in batch.stray())
+                yield from map(_file_with_colon, named)
+        yield from map(_gone_file, batch.gone_files())
+        yield from (_stray_file(file, batch.directories) for file in batch.stray())
         format_ = str(relation.fileFormat().toString()).lower()
         if format_ in SHAPED:
             judge = self._judge(relation, format_, required)
@@ -136,7 +136,7 @@ class _Check:
         conf, sql_conf = state.newHadoopConfWithOptions(relation.options()), state.conf()
         sensitive = sql_conf.caseSensitiveAnalysis()
 
-        def judged(file: str) -> OptionError | None:
+        def judge_file(file: str) -> OptionError | None:
             columns = self.columns.of(file, format_, declared, conf, sql_conf)
             if isinstance(columns, OptionError):
                 return columns
@@ -145,7 +145,7 @@ class _Check:
             problem = next(incompatibilities(declared, columns, required, format_, case_sensitive=sensitive), None)
             return problem and replace(problem, what=f"the file {plain(file)} does not fit: {problem.what}")
 
-        return judged
+        return judge_file
 
 
 def _batches(plan: Any) -> Iterator[tuple[Any, frozenset[str]]]:
@@ -187,7 +187,7 @@ class _Batch:
     def _listed(self) -> Any:
         return self.location.allFiles()
 
-    def gone(self) -> list[str]:
+    def gone_files(self) -> list[str]:
         """Those that are not there any more."""
         if self._listed.size() == len(self.planned):
             return []
@@ -242,7 +242,7 @@ def _read_once(location: Any) -> None:
         raise SourceError(code="HR304", what=fault, fix=fix)
 
 
-def _with_colon(file: str) -> OptionError:
+def _file_with_colon(file: str) -> OptionError:
     return OptionError(
         code="HR304",
         what=f"the name '{file.rpartition('/')[2]}' of a file holds a colon, which Hadoop takes for the end of a "
@@ -252,13 +252,13 @@ def _with_colon(file: str) -> OptionError:
     )
 
 
-def _beside(file: str, columns: str) -> OptionError:
+def _stray_file(file: str, columns: str) -> OptionError:
     fault = f"the file {plain(file)} lies in no directory {columns} as the others of its batch do"
     fix = "copy it into one under another name, leave an empty file in its place, and start again"
     return OptionError(code="HR310", what=fault, fix=fix)
 
 
-def _gone(file: str) -> OptionError:
+def _gone_file(file: str) -> OptionError:
     fix = "put the file back and start again: the batch is read again from its beginning"
     return OptionError(code="HR303", what=f"a file of the batch is gone: {plain(file)}", fix=fix)
 
@@ -286,7 +286,7 @@ class FileColumns:
         try:
             text, convert = (self._orc if format_ == "orc" else self._parquet)(path, conf, sql_conf)
         except Py4JJavaError as error:
-            return unreadable(file, format_, _said(error))
+            return unreadable(file, format_, _reason(error))
         if text not in self.known:
             if len(self.known) >= _SCHEMAS_KEPT:
                 self.known.clear()
@@ -297,7 +297,7 @@ class FileColumns:
                 try:
                     return convert({name.lower() for name in declared.names})
                 except Py4JJavaError as error:
-                    fault = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_said(error)})"
+                    fault = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_reason(error)})"
                     fix = "rewrite the file with other types; then start again"
                     return OptionError(code="HR308", what=fault, fix=fix)
         return self.known[text]
@@ -348,7 +348,7 @@ def plain(file: str) -> str:
     return file.removeprefix("file:")
 
 
-def _said(error: Any) -> str:
+def _reason(error: Any) -> str:
     return first_line(error.java_exception.getMessage() or error.java_exception.toString())
 
 

@@ -12,7 +12,7 @@ from headrace.checkpoint.identity import log_offset
 from headrace.connectors.files.options import FilesOptions, age_ms
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.connectors.spark_files.prefix import named
+from headrace.connectors.spark_files.prefix import first_names
 from headrace.contract import Lag, OptionError, SourcePrefix
 
 # A file under a hidden name is on its way for so long; after that it counts as forgotten.
@@ -100,25 +100,26 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
 
 def problems(source: FilesOptions, seen: Look) -> Iterator[OptionError]:
     """Which files are left out or have changed, why, and what to do about it."""
-    yield from file_prefix.changed_after_reading(seen.changed)
+    yield from file_prefix.warn_of_changed_files(seen.changed)
     reasons, fixes = [], []
     if seen.aged:
         newest = datetime.fromtimestamp(seen.newest_ms / 1000, tz=timezone.utc)
         # No date that every batch would change: what was reported once is not reported again.
         ahead = f", which is ahead of the clock: {newest:%Y-%m-%d %H:%M:%S} UTC"
         reasons.append(
-            f"{named(seen.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file that "
-            f"was read{ahead if newest.timestamp() > time.time() else ''}"
+            f"{first_names(seen.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file "
+            f"that was read{ahead if newest.timestamp() > time.time() else ''}"
         )
         fixes.append("leave out max_file_age and start again")
     if seen.namesakes:
-        reasons.append(f"{named(seen.namesakes)} have the name of a file that was read, and file_name_only is set")
+        names = first_names(seen.namesakes)
+        reasons.append(f"{names} have the name of a file that was read, and file_name_only is set")
         fixes.append("give them names of their own")
     if seen.hidden:
-        reasons.append(f"{named(seen.hidden)} have names that begin with . or _, or end with ._COPYING_")
+        reasons.append(f"{first_names(seen.hidden)} have names that begin with . or _, or end with ._COPYING_")
         fixes.append("rename them")
     if seen.nested:
-        reasons.append(f"{named(seen.nested)} lie in subdirectories")
+        reasons.append(f"{first_names(seen.nested)} lie in subdirectories")
         fixes.append("set recursiveFileLookup: 'true' in the source's options, or end its path with /* for one level")
     if reasons:
         yield OptionError(

@@ -110,7 +110,7 @@ class FileSink(contract.Sink):
     def swap(self) -> FilesSwap | None:
         if not self._files.is_local or not Path(self.path).name:
             return None
-        return FilesSwap(path=self.path, beside=replace(self, path=str(aside.beside(Path(self.path)))))
+        return FilesSwap(path=self.path, beside=replace(self, path=str(aside.place_of_rebuild(Path(self.path)))))
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files that another program's stream has written. Raises SinkError where they do not fit."""
@@ -143,7 +143,7 @@ class FilesSwap(contract.SinkSwap):
 
     def swap_in(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
-        new = aside.beside(directory)
+        new = aside.place_of_rebuild(directory)
         # Spark's log names each file by its whole path; what is not in place yet is read by nobody.
         for place in (new, directory):
             if place == new or aside.is_rebuilt(place, rebuilt):
@@ -152,6 +152,6 @@ class FilesSwap(contract.SinkSwap):
 
     def swap_out(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
-        new = aside.beside(directory)
+        new = aside.place_of_rebuild(directory)
         aside.swap_out(directory, context, rebuilt)
         rewrite(new / "_spark_metadata", str(directory), str(new))

@@ -25,8 +25,8 @@ from headrace.connectors.exactly_once import (
     require_own_generation,
 )
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
-from headrace.connectors.iceberg.table import TableRef, parts_of, refused_values
-from headrace.connectors.spark_files.formats import refusing
+from headrace.connectors.iceberg.table import TableRef, find_refused_values, parts_of
+from headrace.connectors.spark_files.formats import refuse_values
 from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import HeadraceError, SinkError
 from headrace.spark.messages.refusals import is_from_spark
@@ -105,7 +105,7 @@ class TableLedger(TextLedger):
     def with_batch(self, line: KeptLine) -> TableLedger:
         return replace(self, lines=super().with_batch(line).lines)
 
-    def fenced(self) -> TableLedger:
+    def with_new_epoch(self) -> TableLedger:
         """The same with a new epoch, so that an older driver writes nothing more."""
         return replace(self, epoch=uuid.uuid4().hex)
 
@@ -223,21 +223,21 @@ class Writing:
                 together.append(batch)
                 size += batch.nbytes
             if size >= CHUNK:
-                yield self._written(together)
+                yield self._write(together)
                 together, size = [], 0
         if together:
-            yield self._written(together)
+            yield self._write(together)
 
-    def _written(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def _write(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         import pyarrow as pa
         from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
         keep_nulls()
-        rows = self._fitted(pa.Table.from_batches(batches))
+        rows = self._fit(pa.Table.from_batches(batches))
         files = _dataframe_to_data_files(table_metadata=self.metadata, df=rows, io=self.io)
         return pa.RecordBatch.from_pydict({"file": pa.array([pickle.dumps(file) for file in files], pa.binary())})
 
-    def _fitted(self, rows: pa.Table) -> pa.Table:
+    def _fit(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table, in its order and types."""
         import pyarrow as pa
         from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -294,7 +294,7 @@ class IcebergStore(BatchStore[Written]):
     def compute(self, frame: DataFrame, batch: int) -> Written:
         table = self._known_table
         writing = Writing(form_of(table), table.io, str(self.place))
-        frame = refusing(frame, refused_values(frame, parts_of(table)))
+        frame = refuse_values(frame, find_refused_values(frame, parts_of(table)))
         with self.computing(batch):
             made = frame.mapInArrow(writing, "file BINARY").collect()
         return Written(tuple(pickle.loads(row[0]) for row in made), _form(table))
@@ -329,7 +329,7 @@ class IcebergStore(BatchStore[Written]):
             return SinkError(code="HR441", what=fault, fix=fix)
         if is_from_spark(error) or type(error).__module__.startswith("headrace."):
             return error  # What Spark says is read where the query's end is reported.
-        return self.place.explained(error)
+        return self.place.as_headrace_error(error)
 
     @property
     def _known_table(self) -> Table:

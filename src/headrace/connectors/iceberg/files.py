@@ -117,7 +117,7 @@ def frame(
     return rows.select(*columns, *([] if batch_column is None else [F.col(NUMBER).alias(batch_column)]))
 
 
-def added_files(table: Table, snapshot: Any) -> list[FileScanTask]:
+def list_added_files(table: Table, snapshot: Any) -> list[FileScanTask]:
     """The files that `snapshot` added, in an order that stays; deletes of later snapshots do not touch them."""
     from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
     from pyiceberg.table import FileScanTask
@@ -153,10 +153,10 @@ def keep_nulls() -> None:
     from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
     for kind in ("list", "map"):
-        setattr(ArrowProjectionVisitor, kind, _keeping(getattr(ArrowProjectionVisitor, kind)))
+        setattr(ArrowProjectionVisitor, kind, _project_with_nulls(getattr(ArrowProjectionVisitor, kind)))
 
 
-def _keeping(project: Any) -> Any:
+def _project_with_nulls(project: Any) -> Any:
     @wraps(project)
     def kept(self: Any, declared: Any, given: pa.Array | None, *parts: pa.Array | None) -> pa.Array | None:
         made = project(self, declared, given, *parts)

@@ -47,16 +47,16 @@ class IcebergReset(SinkReset):
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         with self.place.translate_errors():
-            lake.among_writers(str(self.place), lambda: self._handed_over(context, generation))
+            lake.among_writers(str(self.place), lambda: self._hand_over_ledger(context, generation))
 
-    def _handed_over(self, context: SinkContext, generation: int) -> None:
+    def _hand_over_ledger(self, context: SinkContext, generation: int) -> None:
         own = own_table(self.place, context)
         if own is None:
             return
         table, ledger = own
         text = table.metadata.properties.get(_former(generation))
         taken = replace(ledger, generation=generation, lines=()) if text is None else TableLedger.loads(text)
-        enter(table, taken.fenced(), {_former(context.generation): ledger.dumps()})
+        enter(table, taken.with_new_epoch(), {_former(context.generation): ledger.dumps()})
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
@@ -134,9 +134,9 @@ class IcebergRename(SinkRename):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         with self.place.translate_errors():
-            lake.among_writers(str(self.place), lambda: self._renamed(context, former), then="start again")
+            lake.among_writers(str(self.place), lambda: self._rename_ledger(context, former), then="start again")
 
-    def _renamed(self, context: SinkContext, former: str) -> None:
+    def _rename_ledger(self, context: SinkContext, former: str) -> None:
         table = self.place.find()
         ledger = None if table is None else TableLedger.of_table(table)
         if table is None or ledger is None or (ledger.query, ledger.application) != (former, context.application):
@@ -146,7 +146,7 @@ class IcebergRename(SinkRename):
             for name, text in table.metadata.properties.items()
             if name.startswith(f"{PROPERTY}.g") and not name.endswith(_REWOUND)
         }
-        enter(table, replace(ledger, query=context.query).fenced(), kept)
+        enter(table, replace(ledger, query=context.query).with_new_epoch(), kept)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         place, former = self.place, self.renamed_from
@@ -193,9 +193,9 @@ class IcebergAdoption(SinkAdoption):
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         with self.place.translate_errors():
             self.find(frame, context)
-            lake.among_writers(str(self.place), lambda: self._entered(frame.schema, context, batch))
+            lake.among_writers(str(self.place), lambda: self._enter_ledger(frame.schema, context, batch))
 
-    def _entered(self, schema: StructType, context: SinkContext, batch: int | None) -> None:
+    def _enter_ledger(self, schema: StructType, context: SinkContext, batch: int | None) -> None:
         table = self.place.open()
         self._require_free(table, context)
         lines = () if batch is None else (KeptLine(batch=batch, checkpoint=Checkpoint(context.checkpoint).id or ""),)
@@ -265,7 +265,7 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
         lines = tuple(line for line in ledger.lines if line.batch <= batch)
         lines = lines or (KeptLine(batch=batch, checkpoint=ledger.checkpoint),)
         former = json.dumps({"snapshot": current.snapshot_id, "batch": batch, "ledger": ledger.dumps()})
-        _commit(table, replace(ledger, lines=lines).fenced(), {_rewound(context): former}, version)
+        _commit(table, replace(ledger, lines=lines).with_new_epoch(), {_rewound(context): former}, version)
 
     def is_rewound(self, present: Own, context: SinkContext, batch: int) -> bool:
         text = present[0].metadata.properties.get(_rewound(context), "")
@@ -281,7 +281,7 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
             raise NothingChanged(code="HR583", what=fault, fix=fix)
         # The query may have another name since.
         ledger = replace(TableLedger.loads(facts["ledger"]), query=context.query)
-        _commit(table, ledger.fenced(), {_rewound(context): ""}, former)
+        _commit(table, ledger.with_new_epoch(), {_rewound(context): ""}, former)
 
     def forget_former(self, context: SinkContext, session: Session) -> None:
         _remove_property(self.place, _rewound(context))

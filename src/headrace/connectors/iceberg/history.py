@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.iceberg.files import added_files, live_files
+from headrace.connectors.iceberg.files import list_added_files, live_files
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ class SnapshotHistory:
         current = self.table.current_snapshot()
         base, whole = (None if current is None else current.snapshot_id), False
         if snapshot is not None:
-            base = self._known(snapshot).snapshot_id
+            base = self._require_snapshot(snapshot).snapshot_id
         elif timestamp is not None:
             if current is None or current.timestamp_ms < timestamp:
                 return None
-            base = self._before(timestamp)
+            base = self._last_before(timestamp)
         elif starting == "table":
             whole = True
             if base is None:
@@ -82,7 +82,7 @@ class SnapshotHistory:
         """The offset after at most `limit` more files, none of them added after the snapshot `until`."""
         self.require_same(start)
         at = start
-        for snapshot in self._from(start, until):
+        for snapshot in self._way_from(start, until):
             number = None if snapshot is None else snapshot.snapshot_id
             begun = start.position if number == start.snapshot else 0
             if snapshot is not None and number != start.snapshot:
@@ -103,7 +103,7 @@ class SnapshotHistory:
         self.require_same(end)
         start = start or end.beginning
         files: list[FileScanTask] = []
-        for snapshot in self._from(start, end.snapshot):
+        for snapshot in self._way_from(start, end.snapshot):
             number = None if snapshot is None else snapshot.snapshot_id
             first = start.position if number == start.snapshot else 0
             last = end.position if number == end.snapshot else None
@@ -115,7 +115,7 @@ class SnapshotHistory:
         """Raise SourceError where the snapshots between two offsets are no longer all there."""
         if end is not None:
             self.require_same(end)
-            list(self._from(start or end.beginning, end.snapshot))
+            list(self._way_from(start or end.beginning, end.snapshot))
 
     def leads(self, older: int | None, newer: int) -> bool:
         """Whether one snapshot is the other or an ancestor of it."""
@@ -139,7 +139,7 @@ class SnapshotHistory:
         rest = self._files_of(self._snapshot(start.snapshot), start)[start.position :]
         rows, size = sum(task.file.record_count for task in rest), sum(task.file.file_size_in_bytes for task in rest)
         since = self._snapshot(start.snapshot).timestamp_ms if rest else None
-        for snapshot in list(self._from(start, None if current is None else current.snapshot_id))[1:]:
+        for snapshot in list(self._way_from(start, None if current is None else current.snapshot_id))[1:]:
             if _operation(snapshot) == "append":
                 since = since or snapshot.timestamp_ms
                 rows += _number(snapshot.summary, "added-records")
@@ -167,12 +167,12 @@ class SnapshotHistory:
             if len(self._files) > 100:
                 self._files.clear()
             if key[1]:
-                self._files[key] = self._whole(snapshot)
+                self._files[key] = self._all_files(snapshot)
             else:
-                self._files[key] = added_files(self.table, snapshot) if _operation(snapshot) == "append" else []
+                self._files[key] = list_added_files(self.table, snapshot) if _operation(snapshot) == "append" else []
         return self._files[key]
 
-    def _whole(self, snapshot: Snapshot) -> list[FileScanTask]:
+    def _all_files(self, snapshot: Snapshot) -> list[FileScanTask]:
         try:
             return live_files(self.table, snapshot)
         except (ValueError, NotImplementedError) as error:
@@ -181,7 +181,7 @@ class SnapshotHistory:
             fix = "compact the table, so that its deletes are carried out, or begin with what is appended from now on"
             raise SourceError(code="HR355", what=fault, fix=fix) from None
 
-    def _from(self, start: SnapshotOffset, until: int | None) -> Iterator[Any]:
+    def _way_from(self, start: SnapshotOffset, until: int | None) -> Iterator[Any]:
         """The snapshots of the way from `start` to the snapshot `until`, both included, oldest first.
 
         None stands for the empty table. Raises SourceError where the way is broken.
@@ -195,12 +195,12 @@ class SnapshotHistory:
         if at != start.snapshot:
             there = start.snapshot is None or self.table.metadata.snapshot_by_id(start.snapshot) is not None
             if not there or not _is_first(way[-1]):
-                raise self._expired(start.snapshot)
+                raise self._no_snapshot(start.snapshot)
             fault = f"{self.name} was set back to a state before snapshot {start.snapshot}, which the query has read"
             fix = "undo that, or reset the query (headrace reset QUERY)"
             raise SourceError(code="HR343", what=fault, fix=fix)
         if at is None and way and not _is_first(way[-1]):
-            raise self._expired(None)
+            raise self._no_snapshot(None)
         way.append(None if at is None else self._snapshot(at))
         yield from reversed(way)
 
@@ -209,15 +209,15 @@ class SnapshotHistory:
             return None
         snapshot = self.table.metadata.snapshot_by_id(number)
         if snapshot is None:
-            raise self._expired(number)
+            raise self._no_snapshot(number)
         return snapshot
 
-    def _expired(self, number: int | None) -> SourceError:
+    def _no_snapshot(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"
         fault = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
         return SourceError(code="HR343", what=fault, fix=BEGIN_ANEW)
 
-    def _known(self, number: int) -> Snapshot:
+    def _require_snapshot(self, number: int) -> Snapshot:
         """A snapshot that the user named."""
         for at in self._back_from(self.table.current_snapshot()):
             if at.snapshot_id == number:
@@ -225,7 +225,7 @@ class SnapshotHistory:
         fault = f"{self.name} has no snapshot {number} in the history of its present state"
         raise SourceError(code="HR343", what=fault, fix="give starting_snapshot another, or leave it out")
 
-    def _before(self, timestamp: int) -> int | None:
+    def _last_before(self, timestamp: int) -> int | None:
         """The last snapshot before a time; None where the table was empty then."""
         oldest = None
         for oldest in self._back_from(self.table.current_snapshot()):

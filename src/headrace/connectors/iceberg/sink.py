@@ -90,13 +90,13 @@ class IcebergSink(Sink):
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         fix = "change the query's last select"
-        for fault in iceberg_columns.unsupported(frame.schema):
+        for fault in iceberg_columns.find_unsupported(frame.schema):
             yield Finding(code="HR404", what=f"the result of query '{context.query}': {fault}", fix=fix)
         named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
         yield from missing_columns("partition_by", named, frame.columns, context.query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[RefusedValue]:
-        return iceberg_columns.refused_values(frame, iceberg_columns.parts_of(self._place.open()))
+        return iceberg_columns.find_refused_values(frame, iceberg_columns.parts_of(self._place.open()))
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:

@@ -89,7 +89,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not files:
                 return []
             reading = DataFileReading(form_of(history.table), history.table.io, self.columns.json())
-            return [Bundle(reading, tuple(tasks)) for tasks in bundled(files)]
+            return [Bundle(reading, tuple(tasks)) for tasks in bundle_small(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Bundle), "`partitions` gives no others"
@@ -117,7 +117,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.until
 
 
-def bundled(files: Sequence[Any]) -> Iterator[list[Any]]:
+def bundle_small(files: Sequence[Any]) -> Iterator[list[Any]]:
     """Neighbouring files together, as long as they are small."""
     together: list[Any] = []
     size = 0

@@ -43,7 +43,7 @@ _FINAL = (
 )
 
 
-def _lacking(reason: str) -> OptionError:
+def _missing_package(reason: str) -> OptionError:
     return OptionError(
         code="HR011",
         what=f"Iceberg tables need a package that is not installed: {reason}",
@@ -51,7 +51,7 @@ def _lacking(reason: str) -> OptionError:
     )
 
 
-def _by_libhdfs(place: str) -> OptionError:
+def _needs_libhdfs(place: str) -> OptionError:
     return OptionError(
         code="HR838",
         what=f"{place} is on HDFS, which pyiceberg reaches only by Hadoop's libhdfs; Headrace was never run with it",
@@ -73,10 +73,10 @@ class TableRef:
     def problems(self) -> Iterator[OptionError]:
         """What is wrong with the name, what is not installed, and a warehouse that no Python package can reach."""
         if find_spec("pyiceberg") is None:
-            yield _lacking("no module named 'pyiceberg'")
+            yield _missing_package("no module named 'pyiceberg'")
         warehouse = "" if isinstance(self.catalog, str) else str(self.catalog.get("warehouse", ""))
         if warehouse.lower().startswith(_BY_LIBHDFS):
-            yield _by_libhdfs(f"the warehouse {warehouse}")
+            yield _needs_libhdfs(f"the warehouse {warehouse}")
         if NAME.fullmatch(self.table) is None:
             fault = f"'{self.table}' is no name of an Iceberg table"
             yield OptionError(what=fault, fix="write namespace.table")
@@ -132,16 +132,16 @@ class TableRef:
         except HeadraceError:
             raise
         except Exception as error:
-            raise self.explained(error) from None
+            raise self.as_headrace_error(error) from None
 
-    def explained(self, error: Exception) -> HeadraceError:
+    def as_headrace_error(self, error: Exception) -> HeadraceError:
         """A fault of pyiceberg's as one of ours."""
-        reason = self.masked(first_line(error) or "no reason was given")
+        reason = self.mask(first_line(error) or "no reason was given")
         if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
-            problem = _lacking(reason)
+            problem = _missing_package(reason)
             return PlatformError(code=problem.code, what=problem.what, fix=problem.fix)
         if "libhdfs" in reason or "libjvm" in reason:
-            problem = _by_libhdfs(str(self))
+            problem = _needs_libhdfs(str(self))
             return self.error(code=problem.code, what=problem.what, fix=problem.fix)
         fault = f"{self} cannot be used: {type(error).__name__}: {reason}"
         fix = "start the catalog, or correct its properties; then start again"
@@ -152,7 +152,7 @@ class TableRef:
         code, fix = "HR332" if self.error is SourceError else "HR425", "create it, or correct its name or the catalog"
         return self.error(code=code, what=f"{self} is not there", fix=fix)
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """`text` without the values of the catalog's properties that are secret."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
@@ -225,7 +225,7 @@ def parts_of(table: Table) -> list[str]:
     ]
 
 
-def refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedValue]:
+def find_refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedValue]:
     """The values of `frame` that pyiceberg puts into no partition, where `parts` are how the table is partitioned."""
     from pyspark.sql import functions as F
 
@@ -235,10 +235,10 @@ def refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedVa
             yield RefusedValue(column.name, F.isnan(f"`{column.name}`"), why, f"{fix}, or partition by another column")
 
 
-def unsupported(schema: StructType) -> Iterator[str]:
+def find_unsupported(schema: StructType) -> Iterator[str]:
     """What of a result no Iceberg table could take."""
     for column in schema.fields:
-        if not _known(column.dataType):
+        if not _is_known(column.dataType):
             yield f"column '{column.name}' is of type {column.dataType.simpleString()}, which Iceberg does not have"
     for name in sorted({name for name in schema.names if schema.names.count(name) > 1}):
         yield f"two columns are named '{name}'"
@@ -275,7 +275,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     )
 
 
-def _known(kind: DataType) -> bool:
+def _is_known(kind: DataType) -> bool:
     from pyspark.sql import types
 
     inside: list[DataType] = []
@@ -288,4 +288,4 @@ def _known(kind: DataType) -> bool:
     elif kind.typeName() not in _KINDS.split():
         return False
     # Inside of arrays, maps and structs a column is not widened.
-    return all(_known(part) and part.simpleString() not in ("tinyint", "smallint") for part in inside)
+    return all(_is_known(part) and part.simpleString() not in ("tinyint", "smallint") for part in inside)

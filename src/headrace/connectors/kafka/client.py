@@ -138,16 +138,16 @@ class Client:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The id of each of `topics` that is there; '' where the broker draws none."""
-        there = self._described(sorted(self.topics().intersection(topics)))
+        there = self._describe(sorted(self.topics().intersection(topics)))
         ids = {str(name): str(there[name].topicId().toString()) for name in there}
         return {name: "" if id_ == _NO_ID else id_ for name, id_ in ids.items()}
 
     def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         """The partitions that `topics` have, each as (topic, partition)."""
-        topic_of = self._described(topics)
+        topic_of = self._describe(topics)
         return [(str(name), part.partition()) for name in topic_of for part in topic_of[name].partitions()]
 
-    def _described(self, topics: Iterable[str]) -> Any:
+    def _describe(self, topics: Iterable[str]) -> Any:
         wanted = self.jvm.java.util.ArrayList()
         for name in topics:
             wanted.add(name)

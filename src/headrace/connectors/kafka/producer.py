@@ -101,7 +101,7 @@ def is_transient(error: Exception) -> bool:
     return answer is not None and (answer.retriable() or answer.name() in (*_FENCED, *_PASSING))
 
 
-def explained(error: Exception, place: str, problem: str) -> Exception:
+def explain(error: Exception, place: str, problem: str) -> Exception:
     """An exception of Kafka's client as a SinkError: what was not done, and why; another one as it is."""
     answer = fault(error)
     if answer is None:

@@ -53,7 +53,7 @@ class TopicLedger:
         Raises SinkError where a rename has given it to a query of another name.
         """
         if marks := renames(records, context):
-            raise SinkError(given_away(context, *marks.values()))
+            raise SinkError(renamed_query(context, *marks.values()))
         head = records.get(f"{key_of(context)}/head")
         if head is None:
             return None
@@ -69,7 +69,7 @@ class TopicLedger:
         )
 
     @classmethod
-    def begun(
+    def begin(
         cls, before: TopicLedger | None, context: SinkContext, name: str, result: str, begins: Ends
     ) -> TopicLedger:
         """The ledger with the epoch of a new driver; raises CheckpointError where its batches are not the checkpoint's.
@@ -123,7 +123,7 @@ def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes
     return {f"{key_of(former)}/head": json.dumps({"renamed": context.query}).encode()}
 
 
-def given_away(context: SinkContext, *names: str) -> Finding:
+def renamed_query(context: SinkContext, *names: str) -> Finding:
     """That the query was renamed, so that nothing more is written under this name."""
     now = " and ".join(f"'{name}'" for name in names)
     fault = f"query '{context.query}' was renamed to {now}, which continues its ledger"
@@ -246,7 +246,7 @@ def translate_errors(target: TopicTarget, fault: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        explained = producer.explained(error, target.bootstrap_servers, fault)
+        explained = producer.explain(error, target.bootstrap_servers, fault)
         if explained is error:
             raise
         raise explained from None

@@ -73,22 +73,22 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         """
         fault = f"another driver of query '{self.context.query}' begins again and again"
         exactly_once.take_epoch(
-            lambda: self._begun(result),
+            lambda: self._try_entering(result),
             Finding(code="HR409", what=fault, fix="let only one driver run the query, and start it again"),
             fault=Fenced,
         )
 
-    def _begun(self, result: str) -> None:
+    def _try_entering(self, result: str) -> None:
         self._compare(result)
         topic_ledger.require_ledger(self.target)
-        self._entered(result)
+        self._enter_ledger(result)
 
     def _compare(self, result: str) -> None:
         """Raise where the ledger's batches are not the checkpoint's; an older driver may be writing meanwhile."""
         own = self._read()
         while True:
             try:
-                TopicLedger.begun(own, self.context, self.name, result, {})
+                TopicLedger.begin(own, self.context, self.name, result, {})
                 return topic_ledger.require_messages(self.target, self.context, own)
             except HeadraceError:
                 # A batch may have come in between the look at the ledger and that at the checkpoint.
@@ -96,7 +96,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 if own == before:
                     raise
 
-    def _entered(self, result: str) -> None:
+    def _enter_ledger(self, result: str) -> None:
         try:
             producer = self._connect()
             own = self._read()
@@ -104,7 +104,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             if own is None and topic is not None:
                 begins = ends(settings, topic_ledger.partitions(settings, topic))
             try:
-                begun = TopicLedger.begun(own, self.context, self.name, result, begins)
+                begun = TopicLedger.begin(own, self.context, self.name, result, begins)
             except HeadraceError as error:
                 # Another driver has begun since, and has made a batch after the look at the checkpoint.
                 if self._read() == own:
@@ -178,9 +178,9 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         try:
             self._produce(producer, rows, header(own.life, batch), delivery)
             if left := producer.flush(COMMIT_SECONDS):
-                raise _timed_out(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
+                raise _timeout(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
             if delivery.error is not None:
-                raise _raised(delivery.error)
+                raise _exception(delivery.error)
             own = own.with_batch(admitted.line, delivery.ends)
             self._send(producer, own.lines(self.context, [admitted.line]))
             self.context.on_boundary("inside-transaction", batch)
@@ -213,7 +213,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 if sent % _POLL_EVERY == 0:
                     producer.poll(0)
                     if delivery.error is not None:
-                        raise _raised(delivery.error)
+                        raise _exception(delivery.error)
 
     def _give(self, producer: Producer, *message: Any, **more: Any) -> None:
         """Hand over one message; where the client's queue is full, wait until there is room again."""
@@ -223,7 +223,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 return producer.produce(*message, **more)
             except BufferError:
                 if time.monotonic() > limit:
-                    raise _timed_out("the broker takes no messages") from None
+                    raise _timeout("the broker takes no messages") from None
                 producer.poll(0.1)
 
     def _send(self, producer: Producer, records: Mapping[str, bytes | None]) -> None:
@@ -231,9 +231,9 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         for key, value in records.items():
             self._give(producer, self.target.ledger_place, value, key, partition=0, on_delivery=delivery)
         if producer.flush(COMMIT_SECONDS):
-            raise _timed_out("the ledger's line was not taken")
+            raise _timeout("the ledger's line was not taken")
         if delivery.error is not None:
-            raise _raised(delivery.error)
+            raise _exception(delivery.error)
 
     def _abort(self, producer: Producer) -> None:
         """End the transaction; if that fails, the next producer does it at its beginning."""
@@ -260,7 +260,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         fault = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
-        return kafka.explained(error, self.target.bootstrap_servers, fault)
+        return kafka.explain(error, self.target.bootstrap_servers, fault)
 
     # ------------------------------------------------------------------------------------------------- renaming
 
@@ -275,7 +275,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         if marks := topic_ledger.renames(records, before):
             if set(marks.values()) == {self.context.query}:
                 return
-            raise NothingChanged(topic_ledger.given_away(before, *marks.values()))
+            raise NothingChanged(topic_ledger.renamed_query(before, *marks.values()))
         own = TopicLedger.of(records, before)
         if own is None:
             return
@@ -298,13 +298,13 @@ class KafkaBatches(exactly_once.BatchWriter["pa.Table"]):
         return as_messages(frame, self.store.target.value, self.store.target.key)
 
 
-def _raised(error: Any) -> Exception:
+def _exception(error: Any) -> Exception:
     from confluent_kafka import KafkaException
 
     return KafkaException(error)
 
 
-def _timed_out(fault: str) -> Exception:
+def _timeout(fault: str) -> Exception:
     from confluent_kafka import KafkaError
 
-    return _raised(KafkaError(KafkaError._TIMED_OUT, fault))
+    return _exception(KafkaError(KafkaError._TIMED_OUT, fault))

@@ -77,10 +77,10 @@ class Python(Source):
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
             fault = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
             yield OptionError(code="HR415", what=fault, fix="give a subclass of pyspark.sql.datasource.DataSource")
-        elif all(vars(above)[method] is _found(given, method) for method in ("streamReader", "simpleStreamReader")):
+        elif all(vars(above)[method] is _attribute(given, method) for method in ("streamReader", "simpleStreamReader")):
             fault = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
             yield OptionError(code="HR415", what=fault, fix="write one of the two methods; it returns the reader")
-        elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
+        elif self.schema is None and vars(above)["schema"] is _attribute(given, "schema"):
             fault = f"the class {given.__name__} has no method schema, and the source no option `schema`"
             yield OptionError(code="HR415", what=fault, fix="give one of the two")
 
@@ -96,9 +96,9 @@ class Python(Source):
             reader = spark.readStream.name(name).format(self.source.name()).options(**self.options)
             return (reader if self.schema is None else reader.schema(self.schema)).load()
         except PySparkException as error:
-            raise self._fault(_said(error)) from error
+            raise self._fault(_reason(error)) from error
         except Exception as error:
-            raise self._fault(f"{type(error).__name__}: {_said(error)}") from error
+            raise self._fault(f"{type(error).__name__}: {_reason(error)}") from error
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The rows between the offsets of each batch, read by the class's own reader on the workers."""
@@ -157,11 +157,11 @@ def _rows_of(
             yield (*item, batch)
 
 
-def _found(cls: type, method: str) -> Any:
+def _attribute(cls: type, method: str) -> Any:
     return next(vars(base)[method] for base in cls.__mro__ if method in vars(base))
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The exception of the user's that Spark's message ends in, or the message's first line."""
     text = str(error)
     raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", text, re.MULTILINE)

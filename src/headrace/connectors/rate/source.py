@@ -54,7 +54,7 @@ class Rate(Source):
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """Make the rows of `prefix` again by Spark's own arithmetic: a batch's rows are spread evenly over its time."""
-        created_ms = self._created(prefix)
+        created_ms = self._creation_ms(prefix)
         spans = [
             (
                 batch.batch,
@@ -71,7 +71,7 @@ class Rate(Source):
     def parallelism(self, spark: SparkSession) -> int:
         return self.num_partitions or int(spark.sparkContext.defaultParallelism)
 
-    def _created(self, prefix: SourcePrefix) -> int:
+    def _creation_ms(self, prefix: SourcePrefix) -> int:
         """When the source was first started, in milliseconds."""
         if not any(batch.end is not None for batch in prefix.batches):
             return 0

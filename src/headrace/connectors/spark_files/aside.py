@@ -26,7 +26,7 @@ _LOG = "_spark_metadata"
 _RECORD = "rewound.json"
 
 
-def held(directory: Path) -> tuple[Held, ...]:
+def count_files(directory: Path) -> tuple[Held, ...]:
     """The files of results below `directory`, and how many bytes they have."""
     files = [
         Path(folder) / name
@@ -41,15 +41,15 @@ def set_aside(directory: Path, context: SinkContext) -> None:
     """Give the directory another name, if it is there."""
     if directory.exists():
         with moving(directory):
-            move(directory, aside(directory, context))
+            move(directory, place_aside(directory, context))
 
 
 def bring_back(directory: Path, context: SinkContext) -> None:
     """Give the directory its name again, if it was set aside; what holds no results in its place is removed."""
-    kept = aside(directory, context)
+    kept = place_aside(directory, context)
     if not kept.exists():
         return
-    if held(directory):
+    if count_files(directory):
         fault = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
         raise NothingChanged(code="HR583", what=fault, fix=fix)
@@ -60,12 +60,12 @@ def bring_back(directory: Path, context: SinkContext) -> None:
 
 def discard(directory: Path, context: SinkContext) -> None:
     """Delete what was set aside."""
-    kept = aside(directory, context)
+    kept = place_aside(directory, context)
     with moving(directory):
         remove_tree(kept)
 
 
-def beside(directory: Path) -> Path:
+def place_of_rebuild(directory: Path) -> Path:
     """Where the result of a rebuild lies until it takes the place of that in `directory`."""
     return directory.with_name(f"{directory.name}{BESIDE}")
 
@@ -77,21 +77,21 @@ def is_rebuilt(directory: Path, rebuilt: SinkContext) -> bool:
 
 def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
     """Let the directory beside take the place of `directory`, which is set aside; one step where the system has one."""
-    new = beside(directory)
+    new = place_of_rebuild(directory)
     with moving(directory):
         if not is_rebuilt(directory, rebuilt) and new.exists():
             replace_file(new / _mark(rebuilt), "")
             if directory.exists():
-                swap(directory, new, aside(directory, context))
+                swap(directory, new, place_aside(directory, context))
             else:
                 move(new, directory)
         if new.exists() and is_rebuilt(directory, rebuilt):
-            move(new, aside(directory, context))
+            move(new, place_aside(directory, context))
 
 
 def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
     """Take `swap_in` back."""
-    new, kept = beside(directory), aside(directory, context)
+    new, kept = place_of_rebuild(directory), place_aside(directory, context)
     with moving(directory):
         if is_rebuilt(directory, rebuilt):
             former = next((place for place in (new, kept) if place.exists()), None)
@@ -110,7 +110,7 @@ def _mark(rebuilt: SinkContext) -> str:
     return f"_headrace_rebuild_g{rebuilt.generation}"
 
 
-def aside(directory: Path, context: SinkContext) -> Path:
+def place_aside(directory: Path, context: SinkContext) -> Path:
     """What the directory is called when it is set aside; Spark takes no name that begins with a dot for data."""
     return directory.with_name(f".{directory.name}.headrace-g{context.generation}")
 
@@ -166,10 +166,10 @@ class WrittenFiles:
     def after(self, batch: int) -> list[str]:
         """The files that came after `batch`, by their places in the directory."""
         newest = self.last
-        then = set(self._named(batch))
-        return [] if newest is None else sorted(set(self._named(newest)) - then)
+        then = set(self._files_through(batch))
+        return [] if newest is None else sorted(set(self._files_through(newest)) - then)
 
-    def _named(self, batch: int) -> Iterator[str]:
+    def _files_through(self, batch: int) -> Iterator[str]:
         entries = numbered(self.log)
         for number in range(_base(entries, batch), batch + 1):
             if (file := entries.get(number)) is not None:

@@ -98,7 +98,7 @@ def _times(options: Mapping[str, str]) -> dict[str, str]:
     return dict(JSON_TIMES) if "timestampformat" in named else {**JSON_TIMES, "timeZone": "UTC"}
 
 
-def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
+def _find_lost_parts(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
     """The parts of a column that a format does not hold, with their types."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
@@ -108,15 +108,15 @@ def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
         yield path, f"MAP with keys of {kind.keyType.simpleString().upper()}"
     elif isinstance(kind, StructType):
         for field in kind:
-            yield from _lost(f"{path}.{field.name}", field.dataType, format_)
+            yield from _find_lost_parts(f"{path}.{field.name}", field.dataType, format_)
     elif isinstance(kind, ArrayType):
-        yield from _lost(f"{path}[]", kind.elementType, format_)
+        yield from _find_lost_parts(f"{path}[]", kind.elementType, format_)
     elif isinstance(kind, MapType):
-        yield from _lost(f"{path}.key", kind.keyType, format_)
-        yield from _lost(f"{path}.value", kind.valueType, format_)
+        yield from _find_lost_parts(f"{path}.key", kind.keyType, format_)
+        yield from _find_lost_parts(f"{path}.value", kind.valueType, format_)
 
 
-def refused_values(
+def find_refused_values(
     format_: str, frame: DataFrame, partition_by: Sequence[str], options: Mapping[str, str]
 ) -> Iterator[RefusedValue]:
     """The values that files of a format would change, where the type alone does not decide.
@@ -126,7 +126,7 @@ def refused_values(
     from pyspark.sql import functions as F
     from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
-    yield from refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
+    yield from find_refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
     inside = [field for field in frame.schema if field.name not in partition_by]
     for field in inside:
         column, kind = F.col(f"`{field.name}`"), field.dataType
@@ -147,7 +147,7 @@ def refused_values(
         yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or choose parquet")
 
 
-def refused_partitions(
+def find_refused_partitions(
     frame: DataFrame, partition_by: Sequence[str], *, in_utc: bool = False, signed_years: bool = True
 ) -> Iterator[RefusedValue]:
     """The values that the name of a directory would change: Hive's one for NULL is the one for an empty text too.
@@ -178,7 +178,7 @@ def refused_partitions(
         yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or partition by another column")
 
 
-def refusing(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
+def refuse_values(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
     """The frame, whose computation fails at the first value that is refused."""
     from pyspark.sql import functions as F
 
@@ -212,7 +212,7 @@ def result_findings(frame: DataFrame, format: str, partition_by: Sequence[str], 
             fault = f"column '{field.name}' is {field.dataType.simpleString()}, which files of {format} cannot hold"
             fix = "cast it to another type in the query's last select"
             yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
-        for path, kind in _lost(field.name, field.dataType, format):
+        for path, kind in _find_lost_parts(field.name, field.dataType, format):
             fault = f"{format} files do not give back column '{path}' of {result}, a {kind}"
             fix = "choose format parquet, or select it in another type, for example as text"
             yield Finding(code="HR404", what=fault, fix=fix)

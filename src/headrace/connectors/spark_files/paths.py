@@ -66,7 +66,7 @@ def is_glob(path: str) -> bool:
     return _GLOB.search(path) is not None
 
 
-def taken_for_pattern(path: str) -> str | None:
+def find_pattern(path: str) -> str | None:
     """The part of a local `path` that is there by this very name, and that Hadoop would take for a pattern; or None."""
     parts = local(path).split("/")
     for end, part in enumerate(parts, start=1):
@@ -125,10 +125,10 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
     """
     for pattern in patterns(path):
         if not is_local(pattern):
-            yield from _stored(pattern, hidden)
+            yield from _list_store(pattern, hidden)
             continue
         for root in glob.glob(pattern) if is_glob(pattern) else [pattern]:
-            for file, nested in _below(root, hidden) if os.path.isdir(root) else ((root, False),):
+            for file, nested in _list_disk(root, hidden) if os.path.isdir(root) else ((root, False),):
                 with suppress(FileNotFoundError):
                     facts = os.stat(file)
                     read = ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
@@ -136,7 +136,7 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
                     yield FoundFile(file, os.path.basename(file), read, since_ms, nested)
 
 
-def _below(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
+def _list_disk(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
     queue = [(place, False)]
     while queue:
         folder, nested = queue.pop()
@@ -153,7 +153,7 @@ def _below(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
                 yield entry.path, nested
 
 
-def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
+def _list_store(pattern: str, hidden: bool) -> Iterator[FoundFile]:
     home = place(base(pattern))
     rest = pattern.removeprefix(base(pattern)).strip("/")
     queue = [(folder, False) for folder in (home.glob(rest) if rest else [home])]

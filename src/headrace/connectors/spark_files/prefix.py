@@ -84,60 +84,61 @@ def mismatch(prefix: SourcePrefix, path: str) -> str:
 
 def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
     """The path and the batch of every file of `prefix`. Raises SourceError where the log has a gap."""
-    return [(file_paths.from_log(entry.path), batch) for entry, batch in _taken(prefix)]
+    return [(file_paths.from_log(entry.path), batch) for entry, batch in _files_of_batches(prefix)]
 
 
-def changed(prefix: SourcePrefix) -> OptionError | None:
+def find_change(prefix: SourcePrefix) -> OptionError | None:
     """Which files of `prefix` are no longer those that its batches were planned over.
 
     Raises PlatformError, CheckpointError, and SourceError as `files`.
     """
-    changes = list(_changed(prefix, whole=True))
+    changes = list(_find_changes(prefix, whole=True))
     if not changes:
         return None
     path, batch, now, then = changes[0]
     more = f", and {len(changes) - 1:,} more" if changes[1:] else ""
-    anew = f"plan the batch again: headrace rewind QUERY --to-batch {batch - 1}" if batch else "headrace reset QUERY"
+    replan = f"plan the batch again: headrace rewind QUERY --to-batch {batch - 1}" if batch else "headrace reset QUERY"
     with_time = f", with its time (touch -d @{then.modified_ms / 1000:.3f} FILE)"
+    is_now, was = _describe(now), _describe(then)
     return OptionError(
         code="HR326",
-        what=f"'{path}'{more} changed after batch {batch} was planned over it (it is {_told(now)}, and was "
-        f"{_told(then)}{', with other content' if _told(now) == _told(then) else ''}): made again, the batch would not "
-        "be what its sink may hold",
-        fix=f"bring back what it held{'' if then.etag or then.digest else with_time}; or {anew}",
+        what=f"'{path}'{more} changed after batch {batch} was planned over it (it is {is_now}, and was {was}"
+        f"{', with other content' if is_now == was else ''}): made again, the batch would not be what its sink may "
+        "hold",
+        fix=f"bring back what it held{'' if then.etag or then.digest else with_time}; or {replan}",
     )
 
 
-def changed_since(prefix: SourcePrefix) -> Iterator[OptionError]:
+def warn_of_changes(prefix: SourcePrefix) -> Iterator[OptionError]:
     """The same of batches that are in."""
-    yield from changed_after_reading([path for path, *_ in _changed(prefix)])
+    yield from warn_of_changed_files([path for path, *_ in _find_changes(prefix)])
 
 
-def changed_after_reading(paths: Sequence[str]) -> Iterator[OptionError]:
+def warn_of_changed_files(paths: Sequence[str]) -> Iterator[OptionError]:
     """That files have changed whose batches are in."""
     if paths:
         yield OptionError(
             code="HR326",
-            what=f"files have changed after they were read, and are not read again: {named(paths)}",
+            what=f"files have changed after they were read, and are not read again: {first_names(paths)}",
             fix="bring back what they held, and let what they hold now land under names of its own",
             severity="warning",
         )
 
 
-def named(paths: Sequence[str]) -> str:
+def first_names(paths: Sequence[str]) -> str:
     """The first three of them."""
     paths = sorted(paths)
     shown = ", ".join(f"'{path}'" for path in paths[:3])
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
 
 
-def _changed(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
+def _find_changes(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
     """Each file that has changed, with its batch, what it is and what it was.
 
     whole: small files are read, and so known as changed where size and time are what they were.
     """
     kept = prefix.read_files()
-    for entry, batch in _taken(prefix):
+    for entry, batch in _files_of_batches(prefix):
         with suppress(OSError):  # What is gone is told by others.
             now, then = file_paths.present(entry.file), entry.as_read(kept)
             now = file_paths.with_digest(now, entry.file) if whole and then.digest else now
@@ -145,12 +146,12 @@ def _changed(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tuple[str
                 yield entry.file, batch, now, then
 
 
-def _told(file: ReadFile) -> str:
+def _describe(file: ReadFile) -> str:
     time = f"{datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"[:-3]
     return f"of {time}" if file.size_bytes is None else f"of {time} and {file.size_bytes:,} bytes"
 
 
-def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
+def _files_of_batches(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
     """Every file of `prefix` with its batch. Raises SourceError where the log has a gap."""
     by_log: dict[int, list[FileLogEntry]] = {}
     for entry in entries(prefix):
@@ -188,7 +189,7 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         else:
             gone.append(file)
     if gone:
-        fault = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named(gone)}"
+        fault = f"{len(gone)} of {len(taken)} files that were read are no longer there: {first_names(gone)}"
         fix = "put them back; without them the prefix cannot be read again"
         raise SourceError(code="HR303", what=fault, fix=fix)
     moved_base = base if moved_to is None else moved_to + _inside(file_paths.local(base))

@@ -53,7 +53,7 @@ class CommittedFiles:
 
     def refused_values(self, frame: DataFrame, partition_by: Sequence[str]) -> Iterator[contract.RefusedValue]:
         """The values of the result `frame` that these files would change."""
-        return file_form.refused_values(self.format, frame, partition_by, self.write_options)
+        return file_form.find_refused_values(self.format, frame, partition_by, self.write_options)
 
     @property
     def is_local(self) -> bool:
@@ -170,7 +170,7 @@ class FilesWriter(contract.Writer):
 
     def serialize(self, frame: DataFrame) -> DataFrame:
         """The same rows; one with a value that the format would change ends the batch."""
-        return file_form.refusing(frame, self.files.refused_values(frame, self.partition_by))
+        return file_form.refuse_values(frame, self.files.refused_values(frame, self.partition_by))
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
         files = self.files
@@ -194,7 +194,7 @@ class FilesReset(contract.SinkReset):
         return contract.KeptResult(possible=False, why=why)
 
     def held(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
-        return aside.held(self.directory(session)) if self.find(session).is_ours else ()
+        return aside.count_files(self.directory(session)) if self.find(session).is_ours else ()
 
     def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
         if self.find(session).is_ours:
@@ -214,7 +214,7 @@ class FilesAdoption(contract.SinkAdoption):
     find: Callable[[DataFrame, contract.SinkContext], CommittedFiles]
 
     def foreign_rows(self, frame: DataFrame, context: contract.SinkContext) -> Sequence[contract.Held]:
-        return aside.held(Path(self.find(frame, context).path))
+        return aside.count_files(Path(self.find(frame, context).path))
 
     def foreign_batch(self, frame: DataFrame, context: contract.SinkContext) -> int | None:
         last = self.find(frame, context).last_batch

@@ -21,12 +21,12 @@ from headrace.connectors.values.rows import (
     MALFORMED,
     MISFIT,
     Fault,
-    anywhere,
-    changed,
     compose_message,
     excerpt,
+    find_changed,
     find_missing,
     find_undecoded,
+    is_anywhere,
     refuse,
 )
 from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
@@ -116,13 +116,13 @@ class Exact:
 
     def is_bad(self, text: Column, kind: T.DataType) -> Column:
         """Whether a text of a type that is judged does not convert, or not exactly; NULL is never bad."""
-        return anywhere(text, kind, self.judges, self._is_bad_text)
+        return is_anywhere(text, kind, self.judges, self._is_bad_text)
 
     def _is_bad_text(self, text: Column, kind: T.DataType) -> Column:
         bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
         return text.isNotNull() & self._usual(text, kind).isNull() & bad
 
-    def checked(self, name: str, text: Column, kind: T.DataType) -> Column | None:
+    def check(self, name: str, text: Column, kind: T.DataType) -> Column | None:
         """The exact value of a text; any other fails with what `described` says. None: a type that is not judged so.
 
         Spark compiles each step that it may come to, so that each stands here once, the usual one first.
@@ -130,10 +130,10 @@ class Exact:
         if not self.judges(kind) or isinstance(kind, T.StructType | T.ArrayType | T.MapType):
             return None
         exact = F.when(self._is_exact(text, kind), self.value(text, kind))
-        refused = F.when(text.isNotNull(), F.raise_error(self.described(name, text, kind)))
+        refused = F.when(text.isNotNull(), F.raise_error(self.describe_refusal(name, text, kind)))
         return F.coalesce(self._usual(text, kind), exact, refused)
 
-    def described(self, name: str, text: Column, kind: T.DataType) -> Column:
+    def describe_refusal(self, name: str, text: Column, kind: T.DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
         nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
         shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
@@ -192,13 +192,13 @@ class Judged:
         """The columns with their declared types, each of which fails at a fault; none where nothing can be wrong."""
         refused = {}
         for field in self.fields:
-            column = self.exact.checked(field.name, F.col(f"`{field.name}`"), field.dataType)
+            column = self.exact.check(field.name, F.col(f"`{field.name}`"), field.dataType)
             if column is not None:
                 refused[field.name] = column
         faults = self._faults(besides=refused)
         return refuse({**self._values(), **refused}, faults)
 
-    def whole(self) -> DataFrame:
+    def require_readable(self) -> DataFrame:
         """The rows; the first one of which no column could be read fails."""
         if CORRUPT_RECORD not in self.frame.columns:
             return self.frame
@@ -206,19 +206,19 @@ class Judged:
         fails = F.raise_error(shown).cast("boolean")
         return self.frame.where(F.when(F.col(CORRUPT_RECORD).isNotNull(), fails).otherwise(F.lit(True)))
 
-    def converted(self) -> list[Column]:
+    def convert_columns(self) -> list[Column]:
         """The columns with their declared types."""
         return [value.alias(name) for name, value in self._values().items()]
 
-    def good(self, metric: str) -> DataFrame:
+    def good_rows(self, metric: str) -> DataFrame:
         """The rows that do not break the schema; the others are counted under `metric`."""
-        return self._counted(metric).where(~self._is_bad()).select(*self.converted())
+        return self._count_bad_rows(metric).where(~self._is_bad()).select(*self.convert_columns())
 
-    def bad(self, metric: str, *, file: str = "file") -> DataFrame:
+    def bad_rows(self, metric: str, *, file: str = "file") -> DataFrame:
         """The rows that break the schema, as (file, record, batch), counted as well; `file` is its column."""
         columns = F.struct(*[F.col(f"`{name}`") for name in self.columns])
         record = F.col(RECORD) if RECORD in self.frame.columns else F.coalesce(CORRUPT_RECORD, F.to_json(columns))
-        rows = self._counted(metric).where(self._is_bad())
+        rows = self._count_bad_rows(metric).where(self._is_bad())
         return rows.select(F.col(file).alias("file"), record.alias("record"), "batch")
 
     def _values(self) -> dict[str, Column]:
@@ -236,16 +236,16 @@ class Judged:
         for field in self.fields:
             if self.exact.judges(field.dataType) and field.name not in besides:
                 text = F.col(f"`{field.name}`")
-                message = self.exact.described(field.name, text, field.dataType)
+                message = self.exact.describe_refusal(field.name, text, field.dataType)
                 faults.append((field.name, (message, self.exact.is_bad(text, field.dataType))))
-        return [*faults, *changed(T.StructType(self.fields), self.rules)]
+        return [*faults, *find_changed(T.StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
         # A question that NULL does not answer is no fault, and the row stays.
         faults = [F.coalesce(bad, F.lit(False)) for _, (_, bad) in self._faults()]
         return reduce(or_, faults, F.col(CORRUPT_RECORD).isNotNull())
 
-    def _counted(self, metric: str) -> DataFrame:
+    def _count_bad_rows(self, metric: str) -> DataFrame:
         """The rows; how many break the schema, and of how many no column could be read, is counted.
 
         The second names every column; Spark's reader would otherwise judge a row by the columns in use only.

@@ -93,7 +93,7 @@ def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterato
                 field.name,
                 (
                     compose_message(ENCODING, field.name, F.col(PLACE)),
-                    anywhere(column, field.dataType, _holds_text, test),
+                    is_anywhere(column, field.dataType, _holds_text, test),
                 ),
             )
 
@@ -122,7 +122,7 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
     return checked
 
 
-def changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
+def find_changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
     for field in schema:
         column = F.col(f"`{field.name}`")
@@ -132,7 +132,7 @@ def changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault
             yield field.name, (compose_message(QUOTES, field.name, F.col(PLACE), column), doubled)
         if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(field.dataType):
             shown = F.lit(field.dataType.simpleString())
-            infinite = anywhere(column, field.dataType, _holds_numbers, _is_infinite)
+            infinite = is_anywhere(column, field.dataType, _holds_numbers, _is_infinite)
             yield field.name, (compose_message(INFINITE, field.name, F.col(PLACE), shown), infinite)
 
 
@@ -157,7 +157,7 @@ def _is_infinite(number: Column, kind: T.DataType) -> Column:
     return F.abs(number) == F.lit(float("inf"))
 
 
-def anywhere(
+def is_anywhere(
     column: Column,
     kind: T.DataType,
     judged: Callable[[T.DataType], bool],
@@ -168,11 +168,11 @@ def anywhere(
     if isinstance(kind, T.StructType):
         for field in kind:
             if judged(field.dataType):
-                passes = passes | anywhere(column.getField(field.name), field.dataType, judged, test)
+                passes = passes | is_anywhere(column.getField(field.name), field.dataType, judged, test)
     elif isinstance(kind, T.ArrayType):
-        passes = F.exists(column, lambda part: anywhere(part, kind.elementType, judged, test))
+        passes = F.exists(column, lambda part: is_anywhere(part, kind.elementType, judged, test))
     elif isinstance(kind, T.MapType):
-        passes = F.exists(F.map_values(column), lambda part: anywhere(part, kind.valueType, judged, test))
+        passes = F.exists(F.map_values(column), lambda part: is_anywhere(part, kind.valueType, judged, test))
     else:
         passes = test(column, kind)
     return F.coalesce(passes, F.lit(False))
@@ -183,7 +183,7 @@ def excerpt(text: Column) -> Column:
     return F.translate(F.substring(text, 1, _SHOWN), "\r\n`", "  '")
 
 
-def kept(spark: SparkSession, key: Hashable, make: Callable[[], list[Column]]) -> tuple[Column, ...]:
+def reuse_columns(spark: SparkSession, key: Hashable, make: Callable[[], list[Column]]) -> tuple[Column, ...]:
     """What `make` gave for this `key` before, or gives now.
 
     A Column names other columns and holds no plan, so that it fits every DataFrame that has them.
