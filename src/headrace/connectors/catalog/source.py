@@ -74,7 +74,7 @@ class CatalogTable(Source):
         return file_prefix.frame(reader, places, batch_column, None)
 
     def mismatch(self, prefix: SourcePrefix) -> str:
-        # Where the table's files lie, the catalog tells, which is asked in a session only.
+        # Only the catalog knows where the files of the table lie, and it can be asked in a session only.
         return file_prefix.mismatch(prefix, "/")
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
@@ -84,7 +84,7 @@ class CatalogTable(Source):
         return file_prefix.find_change(prefix)
 
     def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
-        with suppress(SourceError):  # What the log lacks is told where the prefix is read.
+        with suppress(SourceError):  # `read` reports what the log lacks.
             yield from file_prefix.warn_of_changes(prefix)
 
     def _describe(self, spark: SparkSession) -> Mapping[str, Any]:

@@ -120,7 +120,7 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, Conflict):
-            fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
+            fix = "let no other program change the table during a run, then start again: the batch is made again"
             return self._error_of_batch("HR441", batch, str(error), fix)
         text = str(error)
         if not isinstance(error, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):

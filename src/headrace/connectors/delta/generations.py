@@ -102,7 +102,7 @@ class DeltaReset(SinkReset):
     def _require_empty(self, table: DeltaTable | None) -> None:
         if table is not None and table.now().has_rows:
             fault = f"{self.place} has rows again, so that the former ones cannot be brought back"
-            fix = "look whose they are; move the table away if nobody needs it, and give the command again"
+            fix = "look whose they are; move the table away if it is not needed, and give the command again"
             raise NothingChanged(code="HR583", what=fault, fix=fix)
 
 

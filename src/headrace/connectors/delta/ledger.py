@@ -1,7 +1,7 @@
 """The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers.
 
-Delta keeps one number for each identifier, and its versions' notes. What is told by numbers alone (how far a query is,
-at which version it came to the table) is packed into one by `Progress` and `FirstVersion`.
+Delta keeps one number for each identifier, and its versions' notes. `Progress` and `FirstVersion` pack into
+one number how far a query is, and at which version it came to the table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PREFIX = "headrace/"
-# By what name the note of a version tells which one it has brought back.
+# The key in the note of a version that says which earlier version it has restored.
 RESTORES = "restores"
 # What identifiers remember of a generation: the version at which it came to the table, that it changes or replaces rows
-# and so shares the table with nobody, that it continues the result of an older one (1 while it does), each name that
-# its query had, each of its applications and checkpoints, and the version of the table before the last rewind.
+# and so shares the table with no other query, that it continues the result of an older one (1 while it does), each name
+# that its query had, each of its applications and checkpoints, and the version of the table before the last rewind.
 BEGIN, ALONE, HANDOVER, FORMERLY = "begin", "alone", "handover", "formerly"
 APPLICATION, CHECKPOINT, REWOUND = "application", "checkpoint", "rewound"
 _EPOCH = 1 << 32
@@ -121,7 +121,7 @@ def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
 def move_marks(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
     """What is to be entered where the query `former` gets the context's name; nothing, if it has entered nothing.
 
-    Its own number goes up so far that no driver of that name writes any more, and tells of no batch.
+    The number under the former name becomes so high that no driver of that name writes any more.
     """
     entered: dict[str, int] = {}
     for (name, generation), progress in progress_of_all(txn_ids).items():
@@ -217,7 +217,7 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
     """The rows of `state` without those of other queries and of the time before.
 
     What neither Headrace nor the table's past explains counts as the query's, so that verify finds it. Raises SinkError
-    where rows of others were rewritten together with the query's, or the table's log no longer tells.
+    where rows of others were rewritten together with the query's, or the table's log no longer says whose they are.
     """
     txn_ids = state.txn_ids
     begun = FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))

@@ -67,7 +67,7 @@ class Commit:
 
 
 def commit(version: int, text: str) -> Commit:
-    """The version that a file of the log tells of."""
+    """Parse a file of the log."""
     return Commit(version, tuple(json.loads(line) for line in text.splitlines() if line.strip()))
 
 
@@ -101,7 +101,7 @@ def newest(place: Path) -> int | None:
 
 
 def table_id(place: Path) -> str | None:
-    """The id that the table was given when it was made, as long as the log tells."""
+    """The id that the table was given when it was made, as long as the log has it."""
     for file in sorted((place / LOG).glob("[0-9]*.json")):
         for action in commit(0, file.read_text(encoding="utf-8")).actions:
             if "metaData" in action:
@@ -120,7 +120,7 @@ def replay(place: Path, version: int) -> tuple[Add, ...] | None:
 
 @lru_cache(maxsize=8)
 def _replay(place: Path, version: int, written: int) -> tuple[Add, ...] | None:
-    """`written` tells a table from one that was in its place before."""
+    """Replay the log; `written` keeps the result of a former table in the same place from being reused."""
     there: dict[str, Add] = {}
     last = -1
     for version_commit in local_commits(place, 0, version):
@@ -187,7 +187,7 @@ def offset(text: str) -> DeltaOffset:
 
 
 def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
-    """What each batch took. `begin`: the version at which the stream was told to start; None: at the whole table.
+    """What each batch took. `begin`: the version at which the stream was set to start; None: at the whole table.
 
     The first batch has no start in the checkpoint. A stream of the whole table began with the version that its first
     offset is in, or, where that offset has gone past the files of the table, with the version before.

@@ -44,7 +44,7 @@ class DeltaSink(contract.Sink):
     With each batch the table takes a transaction identifier of the query and its generation, whose number is made of
     the driver's epoch and the batch. Delta's own streaming sink goes by the id of the checkpoint, which a new
     checkpoint does not share and which is the same for two drivers; so a batch would come in twice after the one, and
-    an older driver could continue beside the other.
+    an older driver could continue next to the newer one.
 
     renamed_from: the name that the table had before: it is renamed at the next start.
     key: the columns that identify a row, for update mode; NULL is a value like others.
@@ -84,7 +84,7 @@ class DeltaSink(contract.Sink):
                 what=f"{self._place} is in a bucket, where Delta keeps only writers of one driver from taking the same "
                 "version of it, unless spark.delta.logStore.s3a.impl says otherwise",
                 fix="let no other application write the table; or set spark.delta.logStore.s3a.impl to a log store for "
-                "several, as Delta's documentation tells, in all of them",
+                "several, as Delta's documentation describes, in all of them",
                 severity="note",
             )
         if mode == "update" and not self.key:

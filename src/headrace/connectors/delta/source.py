@@ -186,7 +186,7 @@ class Delta(Source):
         return _frame(table.now(), files, batch_column)
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
+        """Check the files of a local table; Delta itself ends the query over what only a JVM can find out."""
         place = self._place.directory
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         whole = self.starting_version is None and self.starting_timestamp is None

@@ -1,4 +1,4 @@
-"""What is asked of a Delta table beside what Spark's readers and writers do, by Delta's own classes."""
+"""A Delta table by Delta's own classes, for all that Spark's readers and writers do not offer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class State:
     def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers of all writers, each with its last version.
 
-        Delta keeps them in the checksum beside the log of a version; where they are not there, a job of Spark replays
+        Delta keeps them in the checksum next to the log of a version; where they are not there, a job of Spark replays
         the log.
         """
         checksum = self.snapshot.checksumOpt()

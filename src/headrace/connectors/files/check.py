@@ -1,7 +1,7 @@
 """The files of each batch, looked at on the driver before Spark reads them.
 
 Spark's ORC reader turns a value that does not convert into NULL, its Parquet reader cuts whole numbers that are too
-long, a file that is gone is left out, and so is one beside the key=value directories; a name that looks like a pattern
+long, a file that is gone is left out, and so is one outside the key=value directories; a name that looks like a pattern
 has all files of the batch read twice: all silently. Nothing in Spark's public interface is called between the planning
 of a batch and its run; the checks that a session puts on every analysed plan are, and the plan of a batch names its
 files.
@@ -107,7 +107,7 @@ class _Check:
         implements: ClassVar = ["scala.Function1"]
 
     def _keep(self, read: Mapping[str, ReadFile]) -> None:
-        """Keep what the files of a batch are, beside the archive of its query. Raises PlatformError."""
+        """Record what the files of a batch are, next to the archive of its query. Raises PlatformError."""
         # In a callback the session of the stream is the active one.
         home = str(self.session_conf().getConfString(READ_FILES, ""))
         if home:
@@ -265,7 +265,7 @@ def _gone_file(file: str) -> OptionError:
 
 @dataclass
 class FileColumns:
-    """The columns that files tell of themselves; files of one schema share one value."""
+    """The columns that files declare; files of one schema share one value."""
 
     jvm: Any
     known: dict[str, StructType] = field(default_factory=dict)
@@ -293,7 +293,7 @@ class FileColumns:
             try:
                 self.known[text] = convert(None)
             except Py4JJavaError:
-                # A column that nobody asks for may be of a type that Spark does not have.
+                # A column that is not read may be of a type that Spark does not have.
                 try:
                     return convert({name.lower() for name in declared.names})
                 except Py4JJavaError as error:

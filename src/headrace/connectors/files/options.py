@@ -171,7 +171,7 @@ def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
         yield _wrong(fault, "choose a directory on the same file system")
     elif file_paths.would_match(source.path, archive):
         fault = f"files archived in '{archive}' would match '{source.path}' and be read again"
-        yield _wrong(fault, "choose an archive directory beside the source's path, neither in it nor above it")
+        yield _wrong(fault, "choose an archive directory next to the source's path, neither in it nor above it")
 
 
 def require_patterns(spark: SparkSession, format_: str, options: Mapping[str, str]) -> None:

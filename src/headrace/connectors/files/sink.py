@@ -27,7 +27,7 @@ class FileSink(contract.Sink):
 
     Source: Structured Streaming guide, "Output Sinks". Exactly once for readers that use Spark, which heed the log;
     others may see files of a batch that was broken off. `retention` (such as `30d`) lets Spark forget files older
-    than that. The schema is kept beside the log, so that the result can be read back with its types.
+    than that. The schema is kept next to the log, so that the result can be read back with its types.
 
     Values come back as they were: csv doubles quotes and writes NULL as nothing. What a format does not hold is refused
     by its type before the start, or by the value, and then ends the batch.
@@ -144,7 +144,7 @@ class FilesSwap(contract.SinkSwap):
     def swap_in(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
         new = aside.place_of_rebuild(directory)
-        # Spark's log names each file by its whole path; what is not in place yet is read by nobody.
+        # Spark's log names each file by its whole path; what is not in place yet has no readers.
         for place in (new, directory):
             if place == new or aside.is_rebuilt(place, rebuilt):
                 rewrite(place / "_spark_metadata", str(new), str(directory))

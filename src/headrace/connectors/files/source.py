@@ -189,7 +189,7 @@ class Files(FilesOptions, contract.Source):
         # Spark's own limit is 7 days before the newest file: one dated ahead would keep all that follow out.
         chosen["maxFileAge"] = NO_AGE_LIMIT if self.max_file_age is None else self.max_file_age
         if file_paths.is_glob(self.path) and self._beginning is not None:
-            # Spark fails over key=value directories below a pattern unless it is told where they begin.
+            # Spark fails over key=value directories below a pattern unless it knows where they begin.
             chosen["basePath"] = self._beginning
         return chosen
 

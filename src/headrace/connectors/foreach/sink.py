@@ -159,7 +159,7 @@ def waits(given: Any) -> Iterator[contract.OptionError]:
 
 
 def takes(function: Any, *arguments: Any, **named: Any) -> bool:
-    """Whether `function` can be called so; a built-in that does not tell is believed."""
+    """Whether `function` can be called so; a built-in without a signature is believed."""
     try:
         inspect.signature(function).bind(*arguments, **named)
     except TypeError:

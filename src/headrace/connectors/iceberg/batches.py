@@ -156,7 +156,7 @@ def committing(
 
     Every change of the ledger is a snapshot, if need be an empty one: the catalog takes a commit only if no other
     snapshot has come in between, and so the ledger that was looked at is the one that is replaced. pyiceberg would by
-    itself try again upon the other snapshot, with the old ledger; so it is told not to.
+    itself try again upon the other snapshot, with the old ledger; so its retries are switched off.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table import Table, TableProperties
@@ -199,7 +199,7 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
 
 
 def rows_of(snapshot: Any) -> int | None:
-    """How many rows a snapshot of a table has, one that is not there none; None: it does not tell."""
+    """Return how many rows a snapshot has, 0 without a snapshot; None: the snapshot does not say."""
     if snapshot is None:
         return 0
     count = None if snapshot.summary is None else snapshot.summary["total-records"]

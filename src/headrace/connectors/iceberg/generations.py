@@ -74,7 +74,7 @@ class IcebergReset(SinkReset):
                 ledger, rows = TableLedger.of_table(newer), rows_of(newer.current_snapshot())
                 if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows != 0:
                     fault = f"{place} has rows again, so that the former ones cannot be brought back"
-                    fix = "look whose they are; drop the table if nobody needs it, and give the command again"
+                    fix = "look whose they are; drop the table if it is not needed, and give the command again"
                     raise NothingChanged(code="HR583", what=fault, fix=fix)
                 catalog.drop_table(place.table)
             catalog.rename_table(kept, place.table)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 class IcebergSink(Sink):
     """An Iceberg table, named `namespace.table`; each batch is one commit, with its number in the table's properties.
 
-    Source: Iceberg's table specification. Spark's workers write the data files, which nobody sees before the commit.
-    In append mode a commit adds them; in complete mode it puts them in the place of all others. The table is made if
-    it is not there; one that is there keeps its partitions, and its columns must fit. One query writes a table.
+    Source: Iceberg's table specification. Spark's workers write the data files, which readers see after the commit. In
+    append mode a commit adds them; in complete mode it replaces all others by them. The table is made if it is not
+    there; one that is there keeps its partitions, and its columns must fit. One query writes a table.
 
     renamed_from: the name that the table had before: it is renamed in its catalog at the next start.
     catalog: the catalog's properties, as pyiceberg names them (`type`, `uri`, `warehouse`, `credential`, ...), with

@@ -126,7 +126,7 @@ class TableRef:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Tell every fault of pyiceberg's in a sentence of ours, without the catalog's secrets."""
+        """Raise every error of pyiceberg as one of ours, in a sentence without the catalog's secrets."""
         try:
             yield
         except HeadraceError:
@@ -169,7 +169,7 @@ class TableRef:
         return {value for value in secrets if len(value) > 2}
 
     def identity(self) -> Identity:
-        """What tells the table from others, by what each kind of catalog goes by; the properties hold secrets."""
+        """What identifies the table in its kind of catalog; the properties hold secrets."""
         if isinstance(self.catalog, str) or not self.catalog.keys() - {"name"}:
             return {"system": "iceberg", "catalog": self._catalog_name, "table": self.table}
         address = canonical_address(self.catalog.get("uri", ""))

@@ -75,7 +75,7 @@ FAILURES = (
 
 
 def servers_fault(servers: str) -> str | None:
-    """What is wrong with a list of brokers, as far as its text tells; Kafka's client would say it only at the start."""
+    """What is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
     if not servers.strip():
         return "bootstrap_servers is empty"
     for server in servers.split(","):

@@ -104,7 +104,7 @@ def waiting(end: str, latest: str) -> int:
 
 
 def beginning(prefix: SourcePrefix) -> dict[Place, int]:
-    """Where the first batch of the prefix began, as far as the source's log tells."""
+    """Where the first batch of the prefix began, as far as the source's log says."""
     return _parse(prefix.log[0][0]) if prefix.log.get(0) else {}
 
 

@@ -29,7 +29,7 @@ _PASSING = (
     *("CONCURRENT_TRANSACTIONS", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE"),
 )
-# What the client would print by itself: that it is fenced off is told as a finding.
+# For what the client would print by itself: that it is fenced off becomes a finding.
 _SILENT = logging.getLogger("headrace.kafka")
 # Spark would cut timestamps to milliseconds.
 TIMES = {
@@ -64,7 +64,7 @@ def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, 
 
 
 def transactional_id(context: SinkContext, query: str = "") -> str:
-    """By what the broker tells an older driver of the query from a newer one."""
+    """The id by which the broker fences off older drivers of the query."""
     return f"headrace/{context.application}/{query or context.query}/{context.generation}"
 
 

@@ -42,8 +42,8 @@ class KafkaSink(TopicTarget, contract.Sink):
     ledger_topic: for `exactly-once`, the compacted topic that says which batches are in; by default the topic's name
         and `.headrace`. It is made where there is none, with one partition.
     retry_seconds: for `exactly-once`, how long a batch is tried again while the broker is away.
-    producer: for `exactly-once`, settings of Kafka's C client (librdkafka) by its names, beside those of `options` that
-        both clients know.
+    producer: for `exactly-once`, settings of Kafka's C client (librdkafka) by its names, next to those of `options`
+        that both clients know.
     async_progress: how often progress is written, at the side of the batches, for a stateless query that must be
         quick: batches do not wait for it, and after a crash those of this length of time come again.
     """

@@ -1,4 +1,4 @@
-"""Which batches are in a topic, kept in a compacted topic beside it and written in the rows' own transaction."""
+"""Which batches are in a topic, kept in a compacted topic next to it and written in the rows' own transaction."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TopicLedger:
 
     @classmethod
     def of(cls, records: Mapping[str, bytes], context: SinkContext) -> TopicLedger | None:
-        """The ledger that `records` tell, by their keys; None: they hold none of the context's generation.
+        """The ledger in `records`, by their keys; None: they hold none of the context's generation.
 
         Raises SinkError where a rename has given it to a query of another name.
         """
@@ -74,7 +74,7 @@ class TopicLedger:
     ) -> TopicLedger:
         """The ledger with the epoch of a new driver; raises CheckpointError where its batches are not the checkpoint's.
 
-        The result may have other columns than before: each message tells its own.
+        The result may have other columns than before: each message names its own.
         """
         if before is None:
             ledger = TextLedger.begun(None, context, name, result, kind="topic")
@@ -119,7 +119,7 @@ def renames(records: Mapping[str, bytes], context: SinkContext) -> dict[str, str
 
 
 def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes]:
-    """Key and value of the message that tells drivers under the former name who has their ledger."""
+    """Key and value of the message by which drivers under the former name see who has their ledger."""
     return {f"{key_of(former)}/head": json.dumps({"renamed": context.query}).encode()}
 
 
@@ -136,7 +136,7 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
 
     Messages that were committed behind an open transaction of another query are shown only when that has ended: the
     topic is read up to its very end, not to where it can be read by now. own: what the keys of the reader's query begin
-    with; where only its transaction is open, nothing else of it lies behind, and nobody waits for that one.
+    with; where only its transaction is open, nothing else of it lies behind, and that one needs no wait.
     """
     records: dict[str, bytes] = {}
     if not partitions(settings, topic):
@@ -242,7 +242,7 @@ def _places(rows: list[list[Any]]) -> dict[tuple[str, int], int]:
 
 @contextmanager
 def translate_errors(target: TopicTarget, fault: str) -> Iterator[None]:
-    """Tell a fault of Kafka's client in a sentence that begins with `what`."""
+    """Raise an error of Kafka's client as one of ours, in a sentence that begins with `fault`."""
     try:
         yield
     except Exception as error:

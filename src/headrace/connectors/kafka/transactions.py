@@ -48,7 +48,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     """The topic as one start of a query writes it, all rows through the driver: a transaction has one producer.
 
     The producer fences off older ones, and newer ones fence it off; so what it has read of the ledger stays true until
-    a transaction fails. Then the ledger tells the outcome of a commit whose answer was lost, and by its epoch whether
+    a transaction fails. Then the ledger has the outcome of a commit whose answer was lost, and by its epoch whether
     another driver has begun; a new producer is made only while none has, as it would fence that one off. A producer is
     fenced off without another driver too, where the broker has ended its transaction: after a pause of the machine.
     """

@@ -72,7 +72,7 @@ class Python(Source):
                 fix="write module:Class; a file that does not mention headrace is to be listed under `modules`",
             )
             return
-        # Whoever has such a class has imported the module that it comes from.
+        # A project with such a class has imported the module that it comes from.
         above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
             fault = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"

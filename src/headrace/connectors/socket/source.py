@@ -24,7 +24,7 @@ class Socket(Source):
     """Lines of UTF-8 text as rows of (value), or of (value, timestamp) with `include_timestamp`: when each came.
 
     Source: Structured Streaming guide, "Input Sources". The driver connects as a client, once at each start, and what
-    the server sends goes to whoever is connected: nothing can be read again, a later start cannot resume from the
+    the server sends goes to the clients of the moment: nothing can be read again, a later start cannot resume from the
     checkpoint, and a trigger that ends by itself finds nothing. When the server closes the connection, Spark waits for
     ever; Headrace says so.
     """
@@ -85,10 +85,10 @@ class Socket(Source):
         )
 
     def _require_server(self) -> None:
-        """Refuse a start where nobody listens, without taking a connection: a server may serve one only.
+        """Refuse a start where no server listens, without taking a connection: a server may serve one only.
 
-        Where an address of this machine can be bound, nobody listens on it. Of other machines only the name is looked
-        up; that they do not answer is reported when the query fails.
+        Where an address of this machine can be bound, no server listens on it. Of other machines only the name is
+        looked up; that they do not answer is reported when the query fails.
         """
         try:
             addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
@@ -109,7 +109,7 @@ class Socket(Source):
 
 
 def _is_free(family: int, address: tuple[object, ...]) -> bool:
-    """Whether an address is of this machine and nobody listens on it."""
+    """Whether an address is of this machine and no server listens on it."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind(address)

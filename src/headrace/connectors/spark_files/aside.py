@@ -76,7 +76,7 @@ def is_rebuilt(directory: Path, rebuilt: SinkContext) -> bool:
 
 
 def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
-    """Let the directory beside take the place of `directory`, which is set aside; one step where the system has one."""
+    """Put the directory of a rebuild in the place of `directory`, which is set aside; in one step if there is one."""
     new = place_of_rebuild(directory)
     with moving(directory):
         if not is_rebuilt(directory, rebuilt) and new.exists():
@@ -130,7 +130,7 @@ def _is_hidden(place: Path) -> bool:
 
 @contextmanager
 def moving(directory: Path) -> Iterator[None]:
-    """Tell an OSError of the block in one sentence."""
+    """Raise an OSError of the block as one sentence."""
     try:
         yield
     except OSError as error:
@@ -154,12 +154,12 @@ class WrittenFiles:
         return max(numbered(self.log), default=None)
 
     def reaches(self, batch: int) -> bool:
-        """Whether the log still tells what was there after `batch`."""
+        """Whether the log still says what was there after `batch`."""
         entries = numbered(self.log)
         return batch in entries and all(number in entries for number in range(_base(entries, batch), batch + 1))
 
     def earliest(self, first: int = 0) -> int | None:
-        """The first batch, from `first` on, of which the log tells what was there after it."""
+        """The first batch, from `first` on, of which the log says what was there after it."""
         last = -1 if self.last is None else self.last
         return next((batch for batch in range(first, last + 1) if self.reaches(batch)), None)
 
@@ -230,7 +230,7 @@ class FilesRewind(SinkRewind):
             for number, file in sorted(numbered(files.log).items(), reverse=True):
                 if number > batch:
                     _move(file, kept / _LOG / file.name)
-                    # Beside a compacted entry the single one may lie.
+                    # The single entry may lie next to a compacted one.
                     _move(file.with_name(str(number)), kept / _LOG / str(number))
             for place in record["files"]:
                 _move(directory / place, kept / place)

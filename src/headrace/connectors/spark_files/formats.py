@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-# The form of a directory, kept beside its schema: as readers of a table that was there expect it, or so that every
+# The form of a directory, kept next to its schema: as readers of a table that was there expect it, or so that every
 # value comes back.
 PLAIN, EXACT = 1, 2
 # Spark's writer trims blanks by default; its reader does not.
@@ -172,7 +172,7 @@ def find_refused_partitions(
         elif isinstance(kind, TimestampType):
             bad = F.lit(False) if in_utc else text.cast(kind) != column
             bad = bad if signed_years else bad | (column < F.lit("0001-01-01 00:00:00Z").cast(kind))
-            why = "is a time that its text in the session's time zone does not tell, as in the hour that comes twice"
+            why = "is a time that its text in the session's time zone does not keep, as in the hour that comes twice"
         else:
             continue
         yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or partition by another column")

@@ -139,7 +139,7 @@ def _find_changes(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tupl
     """
     kept = prefix.read_files()
     for entry, batch in _files_of_batches(prefix):
-        with suppress(OSError):  # What is gone is told by others.
+        with suppress(OSError):  # `ensure_available` reports missing files.
             now, then = file_paths.present(entry.file), entry.as_read(kept)
             now = file_paths.with_digest(now, entry.file) if whole and then.digest else now
             if file_paths.is_changed(then, now, entry.file):

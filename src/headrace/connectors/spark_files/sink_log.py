@@ -29,7 +29,7 @@ _FORM = "headraceForm"
 
 @dataclass(frozen=True, kw_only=True)
 class CommittedFiles:
-    """The files below `path` that are in Spark's log; the schema is kept beside it, to read them with their types."""
+    """The files below `path` that are in Spark's log; the schema is kept next to it, to read them with their types."""
 
     path: str
     format: str

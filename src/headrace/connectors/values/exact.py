@@ -151,7 +151,7 @@ class Exact:
         if not isinstance(kind, T.TimestampType):
             return text.rlike(_EXACT_NTZ)
         year, fine = _has_year(text) | text.rlike(r"^\s*\d{4}-"), ~text.rlike(_TOO_FINE)
-        # A number in JSON counts seconds; as text it cannot be told from a year if it has the length of one.
+        # A number in JSON counts seconds; as text it looks like a year if it has the length of one.
         return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
 
     def _text_type(self, kind: T.DataType) -> T.DataType:
@@ -277,7 +277,7 @@ def _is_epoch(text: Column) -> Column:
 
 
 def _has_year(text: Column) -> Column:
-    """Whether a text begins with a year of four digits, as far as that is told by what follows it."""
+    """Whether a text begins with a year of four digits, as far as the character after it shows."""
     return _has(text, {5: "-"})
 
 

@@ -2,8 +2,8 @@
 
 A value that must be there, text of another encoding, and what Spark's csv and json readers change by their own rules:
 RFC 4180 doubles a quote inside of quotes. Spark's csv reader takes a backslash for that, and leaves both quotes, and
-those around them, in the value. A number beyond the largest DOUBLE or FLOAT becomes Infinity. Whoever names the option
-that says how it is meant has chosen, and his values are left as Spark reads them.
+those around them, in the value. A number beyond the largest DOUBLE or FLOAT becomes Infinity. Where an option
+says how such values are meant, they are left as Spark reads them.
 
 To judge and convert a row takes some hundred expressions, and each of them is a question to the JVM: half of the time
 that a source took. A query makes its sources at a check, at a start and at a verification, and queries share them.
@@ -81,7 +81,7 @@ def _parts_lack(column: Column, kind: T.DataType) -> list[Column]:
 def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column with text that holds what is no UTF-8, by its name.
 
-    Whoever names an encoding takes that upon himself.
+    A source that names an encoding is not checked.
     """
     if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
         return
@@ -127,7 +127,7 @@ def find_changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, 
     for field in schema:
         column = F.col(f"`{field.name}`")
         if rules.format == "csv" and isinstance(field.dataType, T.StringType) and not rules.is_named(*_QUOTES_MEANT):
-            # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
+            # In quotes, with a doubled quote there, as far as the text that Spark made of it shows.
             doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
             yield field.name, (compose_message(QUOTES, field.name, F.col(PLACE), column), doubled)
         if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(field.dataType):
