@@ -62,10 +62,10 @@ class DeltaStore(BatchStore["DataFrame"]):
     def standing(self, batch: int) -> Standing:
         state = self._known_table.now()
         progress = self._progress = ledger.progress(self.context, state.txn_ids)
-        self._standing = Standing(newer=self._newer(progress), before=None if self.last is None else self.last.line)
+        self._standing = Standing(newer=self._newer(progress), before=self.last)
         if progress.batch is not None and progress.batch >= batch:
             # As many lines as lie between, and the one before.
-            lines = [kept.line for kept in ledger.lines(state, self.context, progress.batch - batch + 2)]
+            lines = ledger.lines(state, self.context, progress.batch - batch + 2)
             own = next((line for line in lines if line.batch == batch), None)
             before = next((line for line in reversed(lines) if line.batch < batch), None)
             self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)
