@@ -18,9 +18,10 @@ from headrace.errors import Finding, HeadraceError
 from headrace.history import History
 from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
-from headrace.verifier import Verdict, beside
+from headrace.verifier import beside
 from headrace.verifier.beside import VerifyingBeside
 from headrace.verifier.scope import WHOLE, RowScope
+from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
 from tests.run.projects import land, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from headrace.checks.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
+from headrace.checks.user_functions import Asked, codes
 from headrace.errors import Finding, Where
 from headrace.model import Continuous, Counter, Project, Query, RealTime, SqlTransform, Table, View
+from headrace.user_source import Definition, NoSource, bound_names, definition, own_nodes
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
 _MAKERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
@@ -56,10 +57,9 @@ def changed_by(
     for code, scope in codes(function, is_own) if executed else ():
         if code in executed or code is getattr(function, "__code__", None):
             continue
-        for node, file in nodes(code):
-            for name, line in _changes(node, file, scope, in_driver, code.co_filename):
-                where = Where(file=code.co_filename, line=line)
-                found.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
+        for name, line in _changes(code, scope, in_driver):
+            where = Where(file=code.co_filename, line=line)
+            found.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
     return tuple(found.values())
 
 
@@ -78,18 +78,22 @@ def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Findi
 
 
 def _changes(
-    node: Function, file: SourceFile, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]], path: str
+    code: CodeType, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]]
 ) -> Iterator[tuple[str, int]]:
-    """The driver's variables that a function itself changes, each with its line."""
-    inside = bound_names(node)
-    own = list(own_nodes(node))
+    """Yield the driver's variables that a function itself changes, each with its line."""
+    try:
+        function = definition(code, scope)
+    except NoSource:
+        return
+    inside = bound_names(function.node)
+    own = list(own_nodes(function.node))
     elsewhere = {name for each in own if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names}
 
     def is_drivers(name: str) -> bool:
         if name in inside:
             return False
-        owner = _owner(name, node, file)
-        return owner is None or (path, *place_of(owner)) in in_driver
+        owner = _owner(name, function)
+        return owner is None or (code.co_filename, owner.line, owner.name) in in_driver
 
     for each in own:
         if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del)):
@@ -101,16 +105,16 @@ def _changes(
                 yield name, each.lineno
         elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGING:
             held = each.func.value
-            if isinstance(held, ast.Name) and is_drivers(held.id) and _is_container(held.id, node, file, scope):
+            if isinstance(held, ast.Name) and is_drivers(held.id) and _is_container(held.id, function, scope):
                 yield held.id, each.lineno
 
 
-def _owner(name: str, node: Function, file: SourceFile) -> Function | None:
-    """The function around `node` whose variable `name` is; None for one of the module."""
-    around = file.around.get(node)
-    while around is not None and name not in bound_names(around):
-        around = file.around.get(around)
-    return around
+def _owner(name: str, function: Definition) -> Definition | None:
+    """Return the function around this one whose variable `name` is; None for one of the module."""
+    outer = function.outer
+    while outer is not None and name not in bound_names(outer.node):
+        outer = outer.outer
+    return outer
 
 
 def _root(node: ast.expr) -> str | None:
@@ -120,12 +124,12 @@ def _root(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _is_container(name: str, node: Function, file: SourceFile, scope: Mapping[str, Any]) -> bool:
+def _is_container(name: str, function: Definition, scope: Mapping[str, Any]) -> bool:
     """Whether a variable holds something that such a method changes; a counter, say, has an `add` too."""
-    owner = _owner(name, node, file)
+    owner = _owner(name, function)
     if owner is None:
         return isinstance(scope.get(name), _CONTAINERS)
-    for each in own_nodes(owner):
+    for each in own_nodes(owner.node):
         if isinstance(each, (ast.Assign, ast.AnnAssign)):
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from headrace.errors import Finding, Where
 from headrace.model import Query
@@ -27,9 +25,8 @@ from headrace.model.project import with_inner
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.plans.determinism import Determinism
 from headrace.user_code import is_installed
+from headrace.user_source import FunctionNode, NoSource, bound_names, captured_variables, definition, own_nodes
 
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # Calls by their module and class; a name that ends in a dot stands for all that begins so.
 _NAMES = {
     "datetime.datetime": ("now", "utcnow", "today"),
@@ -88,10 +85,7 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
         queue += _inside(thing)
         if not isinstance(thing, FunctionType) or not is_own(thing.__code__.co_filename):
             continue
-        scope = dict(thing.__globals__)
-        for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False):
-            with suppress(ValueError):  # The variable has no value yet.
-                scope[name] = cell.cell_contents
+        scope = {**thing.__globals__, **dict(captured_variables(thing))}
         for code in with_inner(thing.__code__):
             yield code, scope
             queue += [scope[name] for name in (*code.co_names, *code.co_freevars) if name in scope]
@@ -128,23 +122,26 @@ def _inside(thing: Any) -> list[Any]:
 
 def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """The names of clocks and the like that a code looks up, each with its line."""
-    for function, _ in nodes(code):
-        imported = dict(_imports(function))
-        inside = bound_names(function) - imported.keys()
+    try:
+        function = definition(code, scope).node
+    except NoSource:
+        return
+    imported = dict(_imports(function))
+    inside = bound_names(function) - imported.keys()
+    names = {**{name: held for name, held in scope.items() if name not in inside}, **imported}
 
-        def value(node: ast.AST, names: Mapping[str, Any]) -> Any:
-            if isinstance(node, ast.Attribute):
-                return _attribute(value(node.value, names), node.attr)
-            return names.get(node.id) if isinstance(node, ast.Name) else None
+    def value(node: ast.AST) -> Any:
+        if isinstance(node, ast.Attribute):
+            return _attribute(value(node.value), node.attr)
+        return names.get(node.id) if isinstance(node, ast.Name) else None
 
-        names = {**{name: held for name, held in scope.items() if name not in inside}, **imported}
-        looked_up = [node for node in own_nodes(function) if isinstance(node, (ast.Name, ast.Attribute))]
-        for node in sorted(looked_up, key=lambda node: (node.lineno, node.col_offset)):
-            if isinstance(node.ctx, ast.Load) and (call := known_call(value(node, names))) is not None:
-                yield call, node.lineno
+    looked_up = [node for node in own_nodes(function) if isinstance(node, (ast.Name, ast.Attribute))]
+    for node in sorted(looked_up, key=lambda node: (node.lineno, node.col_offset)):
+        if isinstance(node.ctx, ast.Load) and (call := known_call(value(node))) is not None:
+            yield call, node.lineno
 
 
-def _imports(function: Function) -> Iterator[tuple[str, Any]]:
+def _imports(function: FunctionNode) -> Iterator[tuple[str, Any]]:
     """What the import statements of a function give to its variables."""
     for node in own_nodes(function):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -167,77 +164,6 @@ def _attribute(thing: Any, name: str) -> Any:
     if isinstance(thing, (ModuleType, type, random.Random)) or type(thing).__module__.startswith("numpy.random"):
         return getattr(thing, name, None)
     return None
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A file's functions by line and name, and what each stands in."""
-
-    functions: Mapping[tuple[int, str], tuple[Function, ...]]
-    around: Mapping[ast.AST, Function]
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> SourceFile:
-    functions: dict[tuple[int, str], tuple[Function, ...]] = {}
-    around: dict[ast.AST, Function] = {}
-
-    def walk(node: ast.AST, function: Function | None) -> None:
-        for child in ast.iter_child_nodes(node):
-            if function is not None:
-                around[child] = function
-            if isinstance(child, _FUNCTIONS):
-                functions[place_of(child)] = (*functions.get(place_of(child), ()), child)
-            walk(child, child if isinstance(child, _FUNCTIONS) else function)
-
-    walk(ast.parse(text), None)
-    return SourceFile(functions, around)
-
-
-def nodes(code: CodeType) -> Iterator[tuple[Function, SourceFile]]:
-    """The source of a code; several lambdas of one line cannot be told apart."""
-    linecache.checkcache(code.co_filename)
-    try:
-        file = _parsed("".join(linecache.getlines(code.co_filename)))
-    except (SyntaxError, ValueError):
-        return
-    for node in file.functions.get((code.co_firstlineno, code.co_name), ()):
-        yield node, file
-
-
-def place_of(node: Function) -> tuple[int, str]:
-    if isinstance(node, ast.Lambda):
-        return node.lineno, "<lambda>"
-    return min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name
-
-
-def own_nodes(node: Function) -> Iterator[ast.AST]:
-    """What stands in a function, but for functions and classes inside it."""
-    waiting: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if not isinstance(each, (*_FUNCTIONS, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(each)
-
-
-def bound_names(node: Function) -> set[str]:
-    """The names of a function's own variables."""
-    given = node.args
-    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-    found, elsewhere = {each.arg for each in arguments}, set[str]()
-    for each in own_nodes(node):
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            found.add(each.id)
-        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(each.name)
-        elif isinstance(each, ast.alias):
-            found.add((each.asname or each.name).split(".")[0])
-        elif isinstance(each, ast.ExceptHandler) and each.name:
-            found.add(each.name)
-        elif isinstance(each, (ast.Global, ast.Nonlocal)):
-            elsewhere.update(each.names)
-    return found - elsewhere
 
 
 def known_call(thing: Any) -> str | None:

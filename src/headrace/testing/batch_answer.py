@@ -21,9 +21,9 @@ from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied, borrowed, modifiable
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.given_tables import GivenTables
-from headrace.testing.rows import ResultRows, collected
+from headrace.testing.rows import ResultRows, collect_rows
 from headrace.testing.spark_session import shared_session
-from headrace.verifier.answer import BatchAnswer, Prefix, answer
+from headrace.verifier.answer import BatchAnswer, BatchQuery, Prefix
 from headrace.verifier.batch_ranges import VersionRange, VersionRanges
 
 if TYPE_CHECKING:
@@ -68,12 +68,18 @@ def evaluate(
             sources={name: _whole(inlet) for name, inlet in made.items()},
             watermarks={0: BatchWatermarks(late_ms=_NEVER_MS, evict_ms=_AT_LAST_MS)},
         )
-        key = key_of(declared)
+        batch_query = BatchQuery(
+            project=stand_in,
+            query=declared,
+            spark=session,
+            prefix=prefix,
+            versions=VersionRanges(all=(VersionRange(first=0, last=0, tables={}),)),
+            key=key_of(declared),
+        )
         with registered_tables(stand_in, declared, session):
-            over = VersionRanges(all=(VersionRange(first=0, last=0, tables={}),))
-            found = answer(stand_in, declared, prefix, session, over, key)
-            require_batch_form(declared, found)
-            return collected(found.frame, key)
+            answer = batch_query.answer()
+            require_batch_form(declared, answer)
+            return collect_rows(answer.frame, batch_query.key)
 
 
 @contextmanager

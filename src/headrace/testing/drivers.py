@@ -33,7 +33,7 @@ from headrace.testing.events import (
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.kept import Kept
-from headrace.testing.rows import ResultRows, collected, held_rows
+from headrace.testing.rows import ResultRows, collect_rows, held_rows
 from headrace.testing.values import moment
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class TimelineDriver:
         context = sink_context(self.project, self.query, layout_of(self.project, self.query))
         with reading(self.project, self.spark) as spark:
             snapshot = self.query.sink.read_back(spark, context)
-            return collected(snapshot.rows, snapshot.key)
+            return collect_rows(snapshot.rows, snapshot.key)
 
     @property
     def _checkpoint(self) -> Checkpoint:

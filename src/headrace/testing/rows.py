@@ -236,7 +236,7 @@ def described(found: Sequence[RowDifference], most: int = 20) -> str:
     return "\n".join([*lines, *more])
 
 
-def collected(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
+def collect_rows(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
     """The rows of a DataFrame."""
     return ResultRows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
 
@@ -249,9 +249,9 @@ def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
     if not rows:
         return ResultRows([], StructType())
     if not isinstance(rows[0], Mapping):
-        return collected(spark.createDataFrame([tuple(row) for row in rows]))
+        return collect_rows(spark.createDataFrame([tuple(row) for row in rows]))
     names = list(rows[0])
-    return collected(spark.createDataFrame([tuple(row[name] for name in names) for row in rows], names))
+    return collect_rows(spark.createDataFrame([tuple(row[name] for name in names) for row in rows], names))
 
 
 def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:

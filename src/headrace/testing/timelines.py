@@ -25,11 +25,10 @@ from headrace.testing.batch_answer import key_of, meaning_of, own_settings, read
 from headrace.testing.drivers import TimelineDriver
 from headrace.testing.events import Item, steps_of
 from headrace.testing.given import Inlet
-from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, local_rows
+from headrace.testing.rows import ResultRow, ResultRows, collect_rows, described, differences, local_rows
 from headrace.testing.spark_session import shared_session
-from headrace.verifier import verify
-from headrace.verifier.answer import BatchAnswer, Prefix, answer, prefix_of
-from headrace.verifier.batch_ranges import VersionRanges, version_ranges
+from headrace.verifier.answer import BatchAnswer, BatchQuery, Prefix, prefix_of
+from headrace.verifier.proof import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,9 +69,9 @@ class TimelineRun:
         """The answer of the query as a batch over the same rows, without those that came late and the groups that are
         still open, as `verify` computes it; or what the test says that it means, over all rows. Raises CheckFailed for
         a query that has neither."""
-        rows, found = self._answer
+        rows, answer = self._answer
         if self._meaning is None:
-            require_batch_form(self.query, found)
+            require_batch_form(self.query, answer)
         assert rows is not None, "only a state function has none"
         return rows
 
@@ -80,9 +79,9 @@ class TimelineRun:
     def late(self) -> list[ResultRow]:
         """The rows that were dropped as late, as they were given, in their order. Raises CheckFailed where it is not
         known which."""
-        _, found = self._answer
-        if found.incomplete:
-            raise CheckFailed(found.incomplete)
+        _, answer = self._answer
+        if answer.incomplete:
+            raise CheckFailed(answer.incomplete)
         return list(self._late_rows())
 
     @property
@@ -110,8 +109,8 @@ class TimelineRun:
     def has_batch_answer(self) -> bool:
         """Whether the result can be compared with a batch answer: no state function makes it, and a key of update mode
         tells which rows replace which. Raises CheckFailed where `batch` does for another reason."""
-        _, found = self._answer
-        return (self._meaning is not None or not found.by_function) and not (
+        _, answer = self._answer
+        return (self._meaning is not None or not answer.by_function) and not (
             self.query.mode == "update" and not key_of(self.query)
         )
 
@@ -145,29 +144,31 @@ class TimelineRun:
         return prefix_of(self.project, self.query, layout, last)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[tuple[SparkSession, Prefix, VersionRanges]]:
+    def _batch_query(self) -> Iterator[BatchQuery]:
         with reading(self.project, self._spark) as spark, registered_tables(self.project, self.query, spark):
-            prefix, layout = self._prefix(), layout_of(self.project, self.query)
-            yield spark, prefix, version_ranges(self.project, self.query, layout, prefix.through, spark)
+            layout, through = layout_of(self.project, self.query), self._prefix().through
+            yield BatchQuery.committed(self.project, self.query, layout, spark, through, key=key_of(self.query))
 
     @cached_property
     def _answer(self) -> tuple[ResultRows | None, BatchAnswer]:
         """The batch answer; no rows of one that a state function makes, which may be none to Spark."""
-        with self._evaluating() as (spark, prefix, over):
-            found = answer(self.project, self.query, prefix, spark, over, key_of(self.query))
-            frame = found.frame
+        with self._batch_query() as batch_query:
+            answer = batch_query.answer()
+            frame = answer.frame
             if self._meaning is not None:
-                source = partial(prefix.read, spark, dated=False)
-                frame = build(self.project, self._meaning, spark, source, over.last.tables)
-            known = self._meaning is not None or not found.by_function
-            return collected(frame, key_of(self.query)) if known else None, found
+                source = partial(batch_query.prefix.read, batch_query.spark, dated=False)
+                tables = batch_query.versions.last.tables
+                frame = build(self.project, self._meaning, batch_query.spark, source, tables)
+            elif answer.by_function:
+                return None, answer
+            return collect_rows(frame, batch_query.key), answer
 
     def _late_rows(self) -> Iterator[ResultRow]:
         from pyspark.sql import functions as F
 
-        with self._evaluating() as (spark, prefix, over):
-            named = replace(prefix, named=True)
-            for dropped in answer(self.project, self.query, named, spark, over, key_of(self.query)).late:
+        with self._batch_query() as batch_query:
+            spark, prefix = batch_query.spark, batch_query.prefix
+            for dropped in batch_query.over(replace(prefix, named=True)).answer().late:
                 for inlet in self._inlets.values():
                     stand_in = inlet.stand_in
                     uses = [use for use in prefix.sources if source_of(use) == stand_in.name]

@@ -101,7 +101,7 @@ def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, 
     return {name: versions[name] for name in names} if names <= versions.keys() else {}
 
 
-def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
+def unite(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
     """One plan over the plans of all ranges, oldest first, and whether an operator above the state sees them differ.
 
     Without state each batch is answered by itself; so what lies below the first operator with state is united, range
@@ -114,7 +114,7 @@ def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
         return base.plan, not all(plans.same_result(base.plan, tree.plan) for tree in trees)
     if not any(stateful(base)):
         return _union(spark, trees), False
-    parts = [united(spark, sides) for sides in zip(*(tree.below for tree in trees), strict=True)]
+    parts = [unite(spark, sides) for sides in zip(*(tree.below for tree in trees), strict=True)]
     plan = plans.with_children(spark, base.plan, [part for part, _ in parts])
     return plan, plans.has_subqueries(base.plan) or any(differs for _, differs in parts)
 
@@ -186,9 +186,9 @@ def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
     return one.fingerprint == other.fingerprint or by_spark
 
 
-def of_several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
-    """That some batches were made by another form of the query; `rest`: what follows from it."""
-    older = " and ".join(str(each) for each in parts if not each.newest)
+def several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
+    """Return the finding for batches that another form of the query made; `rest`: what follows from it."""
+    older = " and ".join(str(part) for part in parts if not part.newest)
     return Finding(
         code="HR650",
         what=f"{older} of query '{query.name}' were made by another form of it{rest}",

@@ -262,8 +262,8 @@ def counted(count: int, noun: str) -> str:
 
 
 @contextmanager
-def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
-    """Raise SinkError for a failure inside when the rows of `snapshot` cannot be read; without one, for any failure."""
+def blame_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
+    """Raise SinkError for a failure inside if the rows of `snapshot` cannot be read; without one, for any failure."""
     try:
         yield
     except HeadraceError:

@@ -17,8 +17,9 @@ from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
-from headrace.planner.code import source
-from headrace.planner.code.normal_body import SCOPES, normal_body
+from headrace import user_source
+from headrace.planner.code import scope
+from headrace.planner.code.normal_body import normal_body
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
@@ -41,14 +42,14 @@ class LoadedValues:
     """
 
     def __init__(
-        self, encode: Callable[[Any], Data], uses: source.Uses, scope: source.Scope, free: Collection[str]
+        self, encode: Callable[[Any], Data], uses: scope.Uses, scope: scope.Scope, free: Collection[str]
     ) -> None:
         self.encode, self.uses, self.scope, self.free = encode, uses, scope, free
         self.found: list[Data] = []
         self.outer: list[str] = []
 
 
-def listing(definition: source.Definition, values: LoadedValues) -> Data:
+def listing(definition: user_source.Definition, values: LoadedValues) -> Data:
     """The tree of a root function; what it loads is put into `values`."""
     owner = definition.owner.lstrip("_")
     return _Tree(definition.node, values, None, f"_{owner}" if owner else "").function()
@@ -62,7 +63,7 @@ class _Tree:
         self._depth: int = 0 if outer is None else outer._depth + 1
         self._is_class = isinstance(node, ast.ClassDef)
         self._numbers: dict[str, str] = {}
-        self._variables: source.BoundNames = source.variables(node)
+        self._variables: user_source.BoundNames = user_source.variables(node)
         self._sees_variables = False
         self._imported: dict[str, Any] = {} if self._is_class else dict(self._fixed_imports())
 
@@ -70,7 +71,7 @@ class _Tree:
 
     def function(self) -> Data:
         """The data of a function: its parameters by their place, and its body."""
-        node = cast(source.FunctionNode, self._node)
+        node = cast(user_source.FunctionNode, self._node)
         arguments = node.args
         positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
         for number, name in enumerate(positional):
@@ -178,7 +179,7 @@ class _Tree:
         self._values.uses.add(*inside._variables.bound)
         return ["class", decorators, bases, inside._block(normal_body(node))]
 
-    def _function(self, node: source.FunctionNode) -> list[Any]:
+    def _function(self, node: user_source.FunctionNode) -> list[Any]:
         given = (*node.args.defaults, *node.args.kw_defaults)
         defaults = [None if each is None else self.expression(each) for each in given]
         return ["function", defaults, self._inner(node).function()]
@@ -190,8 +191,8 @@ class _Tree:
         known = self._static(node)
         if known is not None:
             value, shown = known
-            if source.is_environment(value):
-                value = source.Environment(None)
+            if scope.is_environment(value):
+                value = scope.Environment(None)
             return self._hole(value, shown)
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is not None and (found := method(node)) is not None:
@@ -255,10 +256,10 @@ class _Tree:
         if held is None:
             return None
         value, shown = held
-        if source.is_environment(value):
+        if scope.is_environment(value):
             return [HOLE, self._variable_of(node.slice, shown), type(node.ctx).__name__]
         if type(value) is dict:
-            hole = self._hole(source.Lookup(value), shown)
+            hole = self._hole(scope.Lookup(value), shown)
             return ["Subscript", hole, self.expression(node.slice), type(node.ctx).__name__]
         return None
 
@@ -267,10 +268,10 @@ class _Tree:
         if held is None or len(node.ops) > 1 or not isinstance(node.ops[0], ast.In):
             return None
         value, shown = held
-        if source.is_environment(value):
+        if scope.is_environment(value):
             return ["In", self._variable_of(node.left, shown)]
         if type(value) is dict:
-            return ["In", self.expression(node.left), self._hole(source.Lookup(value), shown)]
+            return ["In", self.expression(node.left), self._hole(scope.Lookup(value), shown)]
         return None
 
     def _call(self, node: ast.Call) -> Any:
@@ -297,16 +298,16 @@ class _Tree:
         path = self._path(function.value)
         reads = function.attr in _FILE_READERS or (function.attr == "open" and path is not None)
         if reads and not _writes(node, 0):
-            return ["Call", self._attribute(function), self._hole(source.OpenedFile(path)), self._arguments(node, 0)]
+            return ["Call", self._attribute(function), self._hole(scope.OpenedFile(path)), self._arguments(node, 0)]
         if held is None:
             return None
         value, shown = held
-        if source.is_environment(value) and function.attr in _READS:
+        if scope.is_environment(value) and function.attr in _READS:
             key = self._variable_of(node.args[0] if node.args else None, shown)
             return ["Call", function.attr, key, self._arguments(node, 1)]
         if type(value) is dict and function.attr in _LOOKUPS:
             self._values.uses.add(function.attr)
-            return ["Call", function.attr, self._hole(source.Lookup(value), shown), self._arguments(node, 0)]
+            return ["Call", function.attr, self._hole(scope.Lookup(value), shown), self._arguments(node, 0)]
         return None
 
     def _arguments(self, node: ast.Call, first: int) -> list[Any]:
@@ -316,19 +317,19 @@ class _Tree:
         """A hole for the environment variable that is read by `key`."""
         known = None if key is None else self._static(key)
         name = known[0] if known is not None and isinstance(known[0], str) else None
-        return self._hole(source.Environment(name), shown)
+        return self._hole(scope.Environment(name), shown)
 
-    def _opened(self, function: Any, node: ast.Call) -> source.OpenedFile | None:
+    def _opened(self, function: Any, node: ast.Call) -> scope.OpenedFile | None:
         """The file that a call reads; None for a call that reads none."""
         first = node.args[0] if node.args else None
         if function in (builtins.open, io.open, os.open):
-            return None if _writes(node, 1) else source.OpenedFile(None if first is None else self._path(first))
-        name = function.path if isinstance(function, source.Named) else ""
+            return None if _writes(node, 1) else scope.OpenedFile(None if first is None else self._path(first))
+        name = function.path if isinstance(function, scope.Named) else ""
         if isinstance(function, FunctionType):
             name = f"{function.__module__}.{function.__name__}"
         is_reader = name.startswith(_READERS) or (name.startswith("pandas.") and ".read_" in name)
         path = self._path(first) if is_reader and first is not None else None
-        return None if path is None or "://" in path else source.OpenedFile(path)
+        return None if path is None or "://" in path else scope.OpenedFile(path)
 
     def _path(self, node: ast.AST) -> str | None:
         """The path that an expression is known to give."""
@@ -363,7 +364,7 @@ class _Tree:
 
     def _namedexpr(self, node: ast.NamedExpr) -> Any:
         scope = self
-        while isinstance(scope._node, source.COMPREHENSIONS) and scope._outer is not None:
+        while isinstance(scope._node, user_source.COMPREHENSIONS) and scope._outer is not None:
             scope = scope._outer
         return ["Assign", scope._store(node.target.id), self.expression(node.value)]
 
@@ -421,29 +422,23 @@ class _Tree:
 
     def _known_attribute(self, node: ast.Attribute) -> tuple[Any, str] | None:
         held = self._static(node.value)
-        if held is None or not held[1] or not isinstance(held[0], (ModuleType, source.Named)):
+        if held is None or not held[1] or not isinstance(held[0], (ModuleType, scope.Named)):
             return None
-        value = source.attribute_of(held[0], node.attr, self._values.scope.owned)
-        if isinstance(value, source.Unknown):
+        value = scope.attribute_of(held[0], node.attr, self._values.scope.owned)
+        if isinstance(value, scope.Unknown):
             return None
         return value, f"{held[1].removeprefix('global ').removeprefix('the import ')}.{node.attr}"
 
 
-def _kinds(node: source.FunctionNode) -> int:
+def _kinds(node: user_source.FunctionNode) -> int:
     """Whether a function is a coroutine, and whether it is a generator, though its `yield` may never be reached."""
-    waiting: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
-    yields = False
-    while waiting:
-        part = waiting.pop()
-        yields |= isinstance(part, (ast.Yield, ast.YieldFrom))
-        if not isinstance(part, SCOPES):
-            waiting.extend(ast.iter_child_nodes(part))
+    yields = any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in user_source.own_nodes(node))
     return 2 * isinstance(node, ast.AsyncFunctionDef) + yields
 
 
 def _is_plain(node: ast.AST) -> bool:
     """Whether to compute an expression has no effect but its text."""
-    calls = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred, *source.COMPREHENSIONS)
+    calls = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred, *user_source.COMPREHENSIONS)
     return not any(isinstance(each, calls) for each in ast.walk(node))
 
 

@@ -10,31 +10,13 @@ from __future__ import annotations
 
 import ast
 import copy
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
+from headrace.user_source import SCOPES
+
 Body: TypeAlias = list[ast.stmt]
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
-    ast.Not: operator.not_,
-}
 _LONGEST = 4_096
 
 
@@ -155,11 +137,11 @@ class _Folded(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        return _computed(node, node.op, node.left, node.right)
+        return _computed(node, node.left, node.right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)
-        return _computed(node, node.op, node.operand)
+        return _computed(node, node.operand)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
@@ -219,20 +201,19 @@ def _constant(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) ->
     return ast.Constant(value=kind(values)) if len(values) == len(elements) else None
 
 
-def _computed(node: ast.expr, op: ast.AST, *operands: ast.expr) -> ast.expr:
-    """The constant that an operation on constants gives, if that is a short one; else the node."""
-    values: list[Any] = [each.value for each in operands if isinstance(each, ast.Constant)]
-    compute = _OPERATIONS.get(type(op))
-    if compute is None or len(values) < len(operands):
+def _computed(node: ast.BinOp | ast.UnaryOp, *operands: ast.expr) -> ast.expr:
+    """Return the constant that an operation on constants gives, if it is a short one; else the node."""
+    values: list[Any] = [operand.value for operand in operands if isinstance(operand, ast.Constant)]
+    if len(values) < len(operands):
         return node
-    if isinstance(op, (ast.Pow, ast.LShift, ast.Mult)) and not all(
-        isinstance(each, (int, float)) and abs(each) < 1 << 32 for each in values
+    if isinstance(node.op, (ast.Pow, ast.LShift, ast.Mult)) and not all(
+        isinstance(value, (int, float)) and abs(value) < 1 << 32 for value in values
     ):
         return node
-    if isinstance(op, (ast.Pow, ast.LShift)) and values[-1] > _LONGEST:
+    if isinstance(node.op, (ast.Pow, ast.LShift)) and values[-1] > _LONGEST:
         return node
     try:
-        result = compute(*values)
+        result = eval(compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval"), {})
     except Exception:  # It fails as well when it runs, if it does.
         return node
     is_short = isinstance(result, (str, bytes)) and len(result) < _LONGEST

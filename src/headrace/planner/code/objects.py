@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import copyreg
 import dataclasses
 import enum
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from headrace.planner.code.listing import LoadedValues, listing
-from headrace.planner.code.source import Definition, Named, NoSource, Scope, Uses, captured_values, definition, own
+from headrace.planner.code.scope import Scope, Unknown, Uses, own
 from headrace.spark.stream.broadcasts import refreshed_name
 from headrace.spark.stream.counting import QueryCounter
+from headrace.user_source import Definition, NoSource, captured_variables, definition
 
 Data: TypeAlias = dict[str, Any]
 
+NOT_SET = Unknown("a captured value is not set")
 # Attributes of a class that say nothing about what it does, or that `__slots__` and the like have made.
 _IGNORED = {
     *(
@@ -170,14 +173,15 @@ class Objects:
         node["defaults"] = [self._value(each) for each in function.__defaults__ or ()]
         by_name = sorted((function.__kwdefaults__ or {}).items())
         node["keyword defaults"] = [[name, self._value(each)] for name, each in by_name]
-        captured = dict(all_captured(function))
+        captured = dict(captured_variables(function, NOT_SET))
         try:
             found = definition(code, module)
         except NoSource as error:
             node["code"] = {"not comparable": f"{error}"}
             node["captured"] = [[name, self._value(each)] for name, each in captured.items()]
         else:
-            known = dict(captured_values(function, found.node))
+            changed = {name for part in ast.walk(found.node) if isinstance(part, ast.Nonlocal) for name in part.names}
+            known = {name: value for name, value in captured.items() if name not in changed}
             values = LoadedValues(self._value, self._uses, Scope(module, known, self._owned), code.co_freevars)
             node["code"] = {"function": listing(found, values), "values": values.found, "source": self._shown(found)}
             if values.outer:
@@ -214,15 +218,6 @@ def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
         if getattr(field, name) is not dataclasses.MISSING:
             found[name] = getattr(field, name)
     return found
-
-
-def all_captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables that a function has captured, with their values."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            yield name, Named("nothing yet")
 
 
 def shown_module(name: Any) -> str:

@@ -18,9 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
-from headrace.planner.code.objects import Objects, all_captured, path_of, reduced
-from headrace.planner.code.source import DYNAMIC, Definition, Environment, Lookup, Named, OpenedFile, Unknown, Uses
+from headrace.planner.code.objects import NOT_SET, Objects, path_of, reduced
+from headrace.planner.code.scope import DYNAMIC, Environment, Lookup, Named, OpenedFile, Unknown, Uses
 from headrace.redaction import MASK, SECRET_NAME, redacted
+from headrace.user_source import Definition, captured_variables
 
 Data: TypeAlias = dict[str, Any]
 MOST_NODES = 5_000
@@ -252,7 +253,7 @@ class ReachedValues:
         registry = getattr(function, "registry", None)
         if isinstance(registry, types.MappingProxyType):  # functools.singledispatch
             return {"library": f"{module}.{code.co_name}", "captured": [["registry", self.value(registry, depth)]]}
-        captured = [[name, self.value(each, depth)] for name, each in sorted(all_captured(function))]
+        captured = [[name, self.value(each, depth)] for name, each in sorted(captured_variables(function, NOT_SET))]
         name = getattr(code, "co_qualname", code.co_name)
         return {"library": f"{module}.{name}", "captured": captured}
 
