@@ -203,12 +203,11 @@ def _tells(query: Query) -> str:
 
 def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
     """A query whose plan could not be read, and why: only digests of the plan and of the columns are known."""
-    finding = Finding(
-        code="HR545",
-        what=f"query '{query.name}' is not what it was up to batch {now.from_batch - 1}: the result may mix "
+    finding = query.finding(
+        "HR545",
+        f"is not what it was up to batch {now.from_batch - 1}: the result may mix "
         f"meanings; how it has changed is not known, since its plan could not be read ({why})",
-        fix=f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
-        where=query.where,
+        f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
     )
     notes = () if before.fingerprint == now.fingerprint else (finding,)
     return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
@@ -231,11 +230,10 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
             continue  # It is not declared, so nothing is told of what it has left.
         if "place" in ran.sink and ran.sink == form.sink:
             same = "means the same" if ran.digest == form.digest else "writes to the same place"
-            yield Finding(
-                code="HR547",
-                what=f"query '{query.name}' has never run, and looks like '{former}' renamed, which is no longer "
+            yield query.finding(
+                "HR547",
+                f"has never run, and looks like '{former}' renamed, which is no longer "
                 f"declared and {same}: it would read its sources from the beginning and write its rows once more",
-                fix=f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
+                f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
                 f"the rows of '{former}' are gone, remove {layout.home.parent}",
-                where=query.where,
             )

@@ -82,6 +82,18 @@ def evaluate(
             return collect_rows(answer.frame, batch_query.key)
 
 
+def describe_sources(
+    project: Project, query: str, inputs: Mapping[str, GivenRows], spark: SparkSession | None = None
+) -> dict[str, Inlet]:
+    """Return what is known of the query's sources, by the rows that are given for some.
+
+    The directories are gone by then. Raises ProjectError where `inputs` name something else.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
+        batches = {name: [rows] for name, rows in inputs.items()}
+        return inlets(project, project.query(query), batches, session, Path(home))
+
+
 @contextmanager
 def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
     """A session in which plans can be built as `verify` does; the one given stays as it was."""

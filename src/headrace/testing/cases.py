@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from headrace.errors import (
 from headrace.load import document
 from headrace.load.document import DocumentEntry
 from headrace.model import Project
-from headrace.testing.batch_answer import evaluate, reading
+from headrace.testing.batch_answer import describe_sources, evaluate
 from headrace.testing.events import (
     Clock,
     Crash,
@@ -37,7 +36,7 @@ from headrace.testing.events import (
     Watermark,
 )
 from headrace.testing.fuzzing import fuzz
-from headrace.testing.given import inlets
+from headrace.testing.given import typed_rows
 from headrace.testing.rows import ResultRows, RowDifference, columns_of, differences
 from headrace.testing.timelines import timeline
 
@@ -172,12 +171,12 @@ def _with_inputs(
     if not (found and key):
         return found
     given = {name: rows for name, rows in _rows(case).items() if name not in project.tables}
-    with reading(project, None) as session, tempfile.TemporaryDirectory(prefix="headrace-") as home:
-        batches = {name: [rows] for name, rows in given.items()}
-        made = inlets(project, project.query(case.query), batches, session, Path(home))
     rows_of = {
-        name: ResultRows([[*row.values()] for row in inlet.plain_rows(given.get(name), project.root)], inlet.schema)
-        for name, inlet in made.items()
+        name: ResultRows(
+            [[*row.values()] for row in typed_rows(given.get(name), inlet.schema, project.root, inlet.source)],
+            inlet.schema,
+        )
+        for name, inlet in describe_sources(project, case.query, given).items()
         if not inlet.raw
     }
     return [each.with_inputs(rows_of, key) for each in found]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.arguments import judge_arguments
 from headrace.errors import CheckFailed, HeadraceError, imported
 from headrace.model import Project
-from headrace.testing.batch_answer import reading
+from headrace.testing.batch_answer import describe_sources
 from headrace.testing.events import Refresh
-from headrace.testing.given import GivenRows, Inlet, inlets
+from headrace.testing.given import GivenRows, Inlet, typed_rows
 from headrace.testing.rows import ResultRows, described, differences
 from headrace.testing.schedules import Reorder, Row, Schedule, generated_rows, schedules
 from headrace.testing.spark_session import shared_session
@@ -102,19 +100,30 @@ def fuzz(
     seed = SystemRandom().randrange(10**6) if seed is None else seed
     rows_of = {**(given or {}), **inputs}
     tables = {name: rows_of.pop(name) for name in project.tables if name in rows_of}
+    session = spark or shared_session()
     trials = _Trials(
-        project, query, spark or shared_session(), tuple(key), compare, batch, sink, reset, check, tables, not rows_of
+        run=functools.partial(
+            timeline, project, query, spark=session, key=tuple(key), batch=batch or False, sink=sink or False
+        ),
+        project=project,
+        compare=compare,
+        real_sink=sink is not None,
+        reset=reset,
+        check=check,
+        tables=tables,
+        discards=not rows_of,
     )
-    made = _inlets(project, query, trials.spark, rows_of)
+    sources = describe_sources(project, query, rows_of, session)
+    sources = {name: replace(inlet, raw=inlet.raw and len(inlet.schema) > 1) for name, inlet in sources.items()}
     rows: dict[str, list[Row]] = {
         name: list(held)
-        if made[name].raw
-        else [tuple(row.values()) for row in made[name].plain_rows(held, project.root)]
+        if sources[name].raw
+        else [tuple(row.values()) for row in typed_rows(held, sources[name].schema, project.root, sources[name].source)]
         for name, held in rows_of.items()
     }
     failing: tuple[Schedule, _Mistake] | None = None
     tried, reason = 0, ""
-    for candidate in _candidates(rows, made, runs, seed, trials):
+    for candidate in _candidates(rows, sources, runs, seed, trials):
         failing = trials.failing(candidate)
         discarded = trials.discarded(candidate)
         tried, reason = tried + (discarded is None), discarded or reason
@@ -172,13 +181,10 @@ class _Trials:
     one batch is compared with the batch answer. discards: whether rows over which one batch fails do not count.
     """
 
+    run: Callable[..., TimelineRun]
     project: Project
-    query: str
-    spark: SparkSession
-    key: tuple[str, ...]
     compare: bool | None
-    batch: str | Callable[..., Any] | None
-    sink: Callable[[], Iterable[Any]] | None
+    real_sink: bool
     reset: Callable[[], None] | None
     check: Callable[[TimelineRun], None] | None
     tables: Mapping[str, Any]
@@ -217,15 +223,8 @@ class _Trials:
         if self.reset is not None:
             self.reset()
         try:
-            run = timeline(
-                self.project,
-                self.query,
-                spark=self.spark,
-                key=self.key,
-                batch=self.batch or False,
-                sink=self.sink or False,
-                given={name: [Refresh(**self.tables), *items] for name, items in schedule.inputs().items()},
-            )
+            inputs = schedule.inputs().items()
+            run = self.run(given={name: [Refresh(**self.tables), *items] for name, items in inputs})
             if self.check is not None:
                 self.check(run)
             whole = repr(schedule.whole)
@@ -245,18 +244,18 @@ class _Trials:
             return _Mistake(self.project.redacted(str(error)), is_error=isinstance(error, HeadraceError))
         if not found or not self.compares or self._first_come:
             return None
-        what = f"the result of query '{self.query}' is not that over one batch (-)"
+        what = f"the result of query '{run.query.name}' is not that over one batch (-)"
         return _Mistake(f"{what}:\n{described(found)}", expected.final)
 
     def _settle(self, run: TimelineRun) -> None:
         """Find out by what results are compared."""
         try:
-            self.by_batch = self.sink is None and run.has_batch_answer
+            self.by_batch = not self.real_sink and run.has_batch_answer
             self._first_come = self.by_batch and run.first_come_first_served
         except CheckFailed:
             self.by_batch = False
         replaces = run.query.mode == "complete" or (run.query.mode == "update" and bool(run.final.key))
-        self.compares = self.by_batch or bool(replaces or self.sink if self.compare is None else self.compare)
+        self.compares = self.by_batch or bool(replaces or self.real_sink if self.compare is None else self.compare)
 
 
 def _shrunk(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -> tuple[Schedule, _Mistake]:
@@ -306,11 +305,3 @@ def _drawn(
 
     keep()
     return list(drawn.values())
-
-
-def _inlets(project: Project, query: str, spark: SparkSession, inputs: Mapping[str, GivenRows]) -> dict[str, Inlet]:
-    """What is known of the query's sources. Raises ProjectError where `inputs` name something else."""
-    with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark):
-        batches = {name: [given] for name, given in inputs.items()}
-        made = inlets(project, project.query(query), batches, spark, Path(home))
-    return {name: replace(inlet, raw=inlet.raw and len(inlet.schema) > 1) for name, inlet in made.items()}

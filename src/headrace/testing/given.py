@@ -101,7 +101,11 @@ class Inlet:
 
     def put(self, number: int, rows: GivenRows, root: Path) -> int:
         """Let a batch in as one file, at once; returns how many rows it has. Raises ProjectError."""
-        lines = rows if self.raw else (json.dumps(json_value(row)) for row in self.plain_rows(rows, root))
+        lines = (
+            rows
+            if self.raw
+            else (json.dumps(json_value(row)) for row in typed_rows(rows, self.schema, root, self.source))
+        )
         return self._write(number, lines)
 
     def mark(self, number: int, time: datetime) -> int:
@@ -121,10 +125,6 @@ class Inlet:
             os.utime(hidden, (1_700_000_000 + number,) * 2)
             move(hidden, self.directory / f"{number:06d}.txt")
         return len(lines)
-
-    def plain_rows(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
-        """Each row as Python has it, by all columns. Raises ProjectError for a row that does not fit them."""
-        return typed_rows(rows, self.schema, root, self.source)
 
 
 def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource | Table) -> Iterator[dict[str, Any]]:
