@@ -112,7 +112,7 @@ def run(
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """The observer of a run, and one that verifies its queries during it."""
     from headrace.export.observers import Observers
-    from headrace.verifier.beside import VerifyingBeside
+    from headrace.verifier.periodic import PeriodicVerifier
     from headrace.verifier.proof import verify as proved
 
     observers = Observers(*([] if reporter is None else [reporter]))
@@ -120,7 +120,7 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
     def verify(query: str, spark: SparkSession, scope: RowScope) -> results.Verdict:
         return proved(project, query, spark=spark, scope=scope)
 
-    observers.add(VerifyingBeside(seconds, verify, partial(_announced, project), observers.report, parts=parts))
+    observers.add(PeriodicVerifier(seconds, verify, partial(_announced, project), observers.report, parts=parts))
     return observers
 
 

@@ -285,7 +285,7 @@ def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
     assert raised.value.findings[0].code == "HR892"
 
 
-def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
+def test_periodic_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
     with server.beside(project, ServedAddress(port=0, token=TOKEN)) as url:
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{url}api/project", timeout=10)

@@ -59,9 +59,9 @@ _REFUSALS: dict[operations.Operation, tuple[str, str, str]] = {
 
 
 def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct: bool = False) -> Iterator[Finding]:
-    """Everything that is wrong or noteworthy about `frame`, the analysed result of `query`.
+    """Report everything that is wrong or noteworthy about `frame`, the analysed result of `query`.
 
-    calls_distinct: its functions use `distinct`, which the plan does not tell from `dropDuplicates`.
+    calls_distinct: its functions use `distinct`, which looks like `dropDuplicates` in the plan.
     """
     if not facts.streaming:
         yield query.finding(
@@ -98,7 +98,7 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
 
 
 def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[StateBound, ...], tuple[Finding, ...]]:
-    """How long each operator of `frame` keeps its state, and what stops no start but is good to know before one."""
+    """Return how long each operator of `frame` keeps its state, and findings that stop no start."""
     states = kept_states(frame)
     with_joins = any(state.kind == "join" for state in states)
     found = operations.stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
@@ -137,7 +137,7 @@ def _of_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
 
 
 def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
-    """Operators of an optimised plan that Spark would refuse in the first batch."""
+    """Report operators of an optimised plan that Spark would refuse in the first batch."""
     for each in stateful_inputs(optimised, complete=query.mode == "complete"):
         if len(each.columns) > 1:
             yield query.finding(
@@ -150,7 +150,7 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
 
 
 def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
-    """What of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
+    """Report what of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
     told = set[str]()
     allowed = {
         "limit of sorted rows": query.mode == "complete",
@@ -166,7 +166,7 @@ def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iter
 
 
 def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:
-    """What is wrong with the stateful processors of `query`, whose state `provider` would keep."""
+    """Report what is wrong with the stateful processors of `query`, whose state `provider` would keep."""
     for processor in facts.processors:
         mode = processor.mode.lower()
         faults = [
@@ -202,10 +202,10 @@ def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator
 
 
 def lifetimes(query: Query, facts: PlanFacts, frame: DataFrame) -> Iterator[Finding]:
-    """States with a time to live under a time mode that has none, which Spark refuses with the first batch.
+    """Report states with a time to live under a time mode that has none, which Spark refuses in the first batch.
 
-    Source: StatefulProcessorHandleImpl.validateTTLConfig. Each processor is asked by its `init`, which says what it
-    keeps, on a copy; one that needs more than that for it is left to Spark.
+    Source: StatefulProcessorHandleImpl.validateTTLConfig. The `init` of each processor, called on a
+    copy, says what it keeps; one whose `init` needs more is left to Spark.
     """
     if all(processor.time == "ProcessingTime" for processor in facts.processors):
         return
@@ -251,7 +251,7 @@ class _Asked:
 
 
 def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:
-    """What Spark refuses only when the first batch is planned."""
+    """Report what Spark refuses only when the first batch is planned."""
     whats = [
         f"aggregates by the Python function {name}, which a stream cannot do"
         for aggregation in grouped
@@ -272,7 +272,7 @@ def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Agg
 
 
 def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Finding]:
-    """Which of the guide's four conditions for cleaning state is not met, or that there is no watermark at all.
+    """Report which of the guide's four conditions for cleaning state is not met, or that there is no watermark.
 
     Source: Structured Streaming guide, "Conditions for watermarking to clean aggregation state". Append mode gives a
     row only when its group is finished, so there Spark refuses what in other modes only keeps its state.
@@ -308,7 +308,7 @@ def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Fi
 
 
 def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:
-    """What to do about an operator whose rows have these columns with a watermark, and these timestamps."""
+    """Return what to do about an operator whose rows have these columns with a watermark, and these timestamps."""
     if marked:
         return f"use {marked[0]}, which has the watermark, or a window of it, in the operation as well"
     if times:

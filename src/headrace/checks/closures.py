@@ -48,9 +48,9 @@ class Changed:
 def changed_by(
     function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType]
 ) -> tuple[Changed, ...]:
-    """What the functions for rows in `function`, and in what it uses, change; others ran while the query was built.
+    """Return the variables that the functions for rows in `function`, and in what it uses, change.
 
-    executed: the code that ran then; without it nothing is found, for nobody knows which code is for rows.
+    executed: the code that ran while the query was built, which is not for rows; without it nothing is found.
     """
     found: dict[tuple[str, str], Changed] = {}
     in_driver = {(code.co_filename, code.co_firstlineno, code.co_name) for code in executed}
@@ -64,7 +64,7 @@ def changed_by(
 
 
 def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Finding]:
-    """The findings about what the functions for rows of `query` change."""
+    """Report the variables of the driver that the functions for rows of `query` change."""
     for each in found:
         whose = "a lambda" if each.function == "<lambda>" else f"the function {each.function}"
         yield Finding(
@@ -118,7 +118,7 @@ def _owner(name: str, function: Definition) -> Definition | None:
 
 
 def _root(node: ast.expr) -> str | None:
-    """The variable that `a[b].c` begins with."""
+    """Return the variable that `a[b].c` begins with."""
     while isinstance(node, (ast.Subscript, ast.Attribute)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
@@ -142,7 +142,7 @@ def _is_container(name: str, function: Definition, scope: Mapping[str, Any]) -> 
 
 
 def shared_variables(project: Project) -> Iterator[Finding]:
-    """What asks for a broadcast or a counter and cannot have it."""
+    """Report SELECTs and functions that ask for a broadcast or a counter and cannot have it."""
     broadcasts = {name: table for name, table in project.tables.items() if table.broadcast}
     values: dict[str, Table | Counter] = {**broadcasts, **project.counters}
     things: list[Table | View | Query] = [*project.tables.values(), *project.views.values(), *project.queries.values()]
@@ -191,15 +191,15 @@ class Watched:
 def watched(
     settings: Callable[[], Mapping[str, str]], modules: Iterable[ModuleType], is_own: Callable[[str], bool]
 ) -> Iterator[Watched]:
-    """Look on while queries are built in this thread; `settings` gives those of the session as they are now.
+    """Watch what happens while queries are built in this thread; `settings` gives the session's current ones.
 
-    A debugger, or a measurement of coverage, that watches calls itself is left in its place.
+    A debugger, or a measurement of coverage, that watches calls itself stays in its place.
     """
     found = Watched()
     former, modules = settings(), tuple(modules)
     variables = dict(_variables(modules))
 
-    # What the session and its connectors set for themselves, as Delta does with its first plan, is no query's doing.
+    # What the session and its connectors set for themselves, as Delta does with its first plan, is not a query's.
     begun: list[Mapping[str, str]] = []
 
     def call(frame: FrameType, event: str, _: Any) -> None:
@@ -229,7 +229,7 @@ def watched(
 
 
 def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
-    """The findings about what the functions of `query` did while it was built."""
+    """Report what the functions of `query` changed or read while it was built."""
     for name, (_, value) in found.settings.items():
         what = f"takes {name} away while it is built, for every query of the session"
         if value is not None:
@@ -251,7 +251,7 @@ def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterat
 
 
 def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
-    """The plain values of the modules' variables, as texts that are equal as long as nothing is changed."""
+    """Yield the plain values of the modules' variables, as texts that are equal as long as nothing is changed."""
     for module in modules:
         for name, value in list(vars(module).items()):
             if name.startswith("__") or not isinstance(value, _PLAIN):
@@ -261,7 +261,7 @@ def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """A value as a text; of the objects in a container only which they are."""
+    """Return a value as a text; of the objects in a container only their identity."""
     if isinstance(value, (list, tuple, set)):
         return f"{type(value).__name__}:{[_shallow(each) for each in value]}"
     if isinstance(value, dict):

@@ -32,7 +32,7 @@ _FIX = "name a path that all machines see, such as hdfs:// or s3a://; or declare
 
 
 def storage(project: Project) -> Iterator[Finding]:
-    """Storage beyond this machine that is of no known kind, that cannot be reached, or that two drivers could share."""
+    """Report remote storage of an unknown kind, that cannot be reached, or that two drivers could share."""
     where = project.target.at("storage")
     if (wrong := _storage_fault(project.target.storage)) is not None:
         what = f"the storage {project.target.storage} {wrong[0]}"
@@ -57,7 +57,7 @@ def storage(project: Project) -> Iterator[Finding]:
 
 
 def open_to_others(project: Project, *, storage: bool) -> Iterator[Finding]:
-    """Secrets that every user of this machine may read, and, with `storage`, one that every user may write into."""
+    """Report secrets that every user of this machine may read and, with `storage`, a storage that all may write."""
     for name in project.secret_files:
         if _is_open(project.root / Path(name).expanduser(), 0o004):
             what = f"every user of this machine may read {name}, which holds a secret"
@@ -77,7 +77,7 @@ def _is_open(path: Path, bits: int) -> bool:
 
 
 def _storage_fault(storage: str) -> tuple[str, str] | None:
-    """What is wrong with the text that names the storage, as a predicate, and what to do."""
+    """Return what is wrong with the text that names the storage, as a predicate, and what to do."""
     if (wrong := path_fault(storage)) is not None:
         return wrong
     scheme = scheme_of(storage)
@@ -92,7 +92,7 @@ def _storage_fault(storage: str) -> tuple[str, str] | None:
 
 
 def remote_paths(project: Project) -> Iterator[Finding]:
-    """Each store is asked once for what is read or written, and once for Spark's log of a directory of files."""
+    """Report remote paths that cannot be used; each store is asked once for data, and once for Spark's log of files."""
     asked: set[tuple[str, bool]] = set()
     for each in _paths(project):
         scheme = scheme_of(each.path)
@@ -100,9 +100,9 @@ def remote_paths(project: Project) -> Iterator[Finding]:
             what = f"{each.whose} has the path {each.path}, which {wrong[0]}"
             yield Finding(code="HR834", what=what, fix=wrong[1], where=each.where)
             continue
-        # Somebody may have told Hadoop of such a file system.
-        told = f"spark.hadoop.fs.{scheme}.impl" in project.target.spark or "HADOOP_CONF_DIR" in os.environ
-        if scheme in _NAMESAKES and not told:
+        # Hadoop may be configured with such a file system.
+        is_configured = f"spark.hadoop.fs.{scheme}.impl" in project.target.spark or "HADOOP_CONF_DIR" in os.environ
+        if scheme in _NAMESAKES and not is_configured:
             yield Finding(
                 code="HR838",
                 what=f"{each.whose} has the path {each.path}, and Spark has no file system for {scheme}://",
@@ -116,7 +116,7 @@ def remote_paths(project: Project) -> Iterator[Finding]:
         try:
             place(each.path).exists()
         except PlatformError as error:
-            # What Spark alone reads or writes there it may reach by ways that Headrace does not have, as Kerberos.
+            # Spark may reach its own data there in ways that Headrace does not have, such as Kerberos.
             may_reach = isinstance(error, StoreNotAsked) and not each.keeps_log
             for finding in error.findings:
                 named = finding.but(what=f"{each.whose} has the path {each.path}: {finding.what}", where=each.where)
@@ -144,7 +144,7 @@ def _paths(project: Project) -> Iterator[_NamedPath]:
 
 
 def cluster(project: Project) -> Iterator[Finding]:
-    """Local paths of a project whose master is on another machine."""
+    """Report local paths of a project whose master is on another machine."""
     master = project.target.master or default_master()
     if not is_elsewhere(master):
         return
@@ -164,7 +164,7 @@ def cluster(project: Project) -> Iterator[Finding]:
 
 
 def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:
-    """Whether cores of a cluster have no part of a query's state to work on."""
+    """Report cores of a cluster that have no part of a query's state to work on."""
     if keeps_state and partitions < cores:
         yield query.finding(
             "HR830",
@@ -175,7 +175,7 @@ def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: 
 
 
 def speculation(query: Query, *, speculative: bool, keeps_state: bool) -> Iterator[Finding]:
-    """Whether Spark makes second attempts of tasks whose files of the state have the names of the first one's."""
+    """Report speculation, whose second attempt of a task writes its state under the names of the first one's files."""
     if keeps_state and speculative:
         yield query.finding(
             "HR841",
@@ -194,13 +194,13 @@ def _is_here(project: Project, path: str) -> bool:
 
 
 def places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """The faults of queries beside others, each with the queries that it keeps from running."""
+    """Yield the conflicts between queries, each with the queries that it keeps from running."""
     yield from _written_twice(project)
     yield from _fed_back(project)
 
 
 def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """Queries whose sinks write to one place, in whatever spelling; a console, say, is taken by many."""
+    """Yield queries whose sinks write to one place, in any spelling; many may share a console."""
     near: dict[str, list[tuple[Query, Identity | None]]] = defaultdict(list)
     for query in project.queries.values():
         if not query.sink.facts.durable:
@@ -219,7 +219,7 @@ def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]
                 + ("" if same or identity is None else f", {shown(identity)}"),
                 fix="give each a place of its own, or union their inputs in one query",
                 where=query.where,
-                # Messages of a topic are only added, and whoever reads it may tell them apart.
+                # Messages of a topic are only added, and its readers may distinguish them.
                 severity="error" if same or facts.transactional or facts.idempotent else "warning",
             )
             yield frozenset({query.name, other.name}), finding
@@ -228,7 +228,7 @@ def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]
 
 
 def _bucket(query: Query, identity: Identity | None) -> str:
-    """What sinks of one place have in common, so that not every pair of a project's queries is compared."""
+    """Return what sinks of one place have in common, so that not every pair of a project's queries is compared."""
     if identity is None:
         return query.sink_kind
     return str(identity["path"] if "path" in identity else identity["system"])
@@ -240,14 +240,14 @@ def is_same_place(one: Identity | None, other: Identity | None) -> bool:
 
 
 def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """Queries that read, through tables of the catalog, what they write themselves."""
+    """Yield queries that read, through tables of the catalog, what they write themselves."""
     for name, query in project.queries.items():
         written = _directory(query.sink)
         for source in project.sources_of(query):
             read = _directory(source.connector)
             if written is not None and read is not None and (written == read or read in written.parents):
                 what = f"writes to {query.sink.project_path}, which its source '{source.name}' reads"
-                fix = "let it write to a directory beside the source's"
+                fix = "let it write to a directory next to the source's"
                 yield frozenset({name}), query.finding("HR267", what, fix)
         above: dict[str, Query] = {}
         queue = [query]
@@ -264,7 +264,7 @@ def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
 
 
 def _directory(connector: Connector) -> Path | None:
-    """The path that a connector reads or writes, in one spelling, if it has one that is no pattern."""
+    """Return the path that a connector reads or writes, in one spelling, if it has one that is no pattern."""
     path = connector.project_path
     if not path or any(sign in path for sign in "*?[{"):
         return None
@@ -272,7 +272,7 @@ def _directory(connector: Connector) -> Path | None:
 
 
 def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """The faults of `renamed_from`, each with the queries that it keeps from running."""
+    """Yield the faults of `renamed_from`, each with the queries that it keeps from running."""
     for query in project.queries.values():
         for finding in _faults(query, project.queries):
             yield frozenset({query.name}), finding

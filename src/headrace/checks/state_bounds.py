@@ -64,12 +64,12 @@ class StateBound(PlainData):
 def state_bounds(
     query: Query, states: Sequence[KeptState], joins: Sequence[StreamJoin], *, policy: str = "min"
 ) -> tuple[StateBound, ...]:
-    """The bound of each operator, in the order in which rows come to them; `policy`: of several watermarks."""
+    """Return the bound of each operator, in the order in which rows reach them; `policy`: of several watermarks."""
     return tuple(_bound(query, state, joins, policy) for state in states)
 
 
 def unremoved(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
-    """State that only the user's own function can let go."""
+    """Report state that only the user's own function removes."""
     for state in states:
         if state.kind == "arbitrary state" and state.timeout == "none":
             yield query.finding(
@@ -122,7 +122,7 @@ def _of_groups(bound: Callable[..., StateBound], query: Query, state: KeptState)
 
 
 def _sum(state: KeptState) -> str:
-    """The parts that a time is made of, each with its word."""
+    """Return the parts that a time is made of, each with its word."""
     delay = f"{length(state.delay or 0)} (delay)"
     if state.kind == "session windows":
         gap = "the row's own gap" if state.window is None else f"{length(state.window)} (gap)"
@@ -152,7 +152,7 @@ def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: 
 
 
 def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> int | None:
-    """For how long a row of `side` is kept if both inputs keep pace; None: indefinitely."""
+    """Return how long a row of `side` is kept if both inputs keep pace; None: indefinitely."""
     delays = [each.delay for each in (join.left, join.right) if each.delay is not None]
     if side.behind is None or kept_ms(side, other) is None:
         return None
@@ -160,7 +160,7 @@ def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> 
 
 
 def joins(query: Query, found: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
-    """What a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
+    """Report what a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
     for join in found:
         if misplaced := list(_misplaced(query, join)):
             yield from misplaced
@@ -171,7 +171,7 @@ def joins(query: Query, found: Sequence[StreamJoin], *, policy: str = "min") -> 
 
 
 def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
-    """For how long a row of `side` is needed, in event time of the other input; None: indefinitely."""
+    """Return how long a row of `side` is needed, in event time of the other input; None: indefinitely."""
     delay = other.delay if other.delay is not None else side.delay
     if side.behind is None or delay is None:
         return None
@@ -179,18 +179,18 @@ def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
 
 
 def length(ms: int) -> str:
-    """A length of time in the largest unit that gives a whole number."""
+    """Return a length of time in the largest unit that gives a whole number."""
     size, unit = next((size, unit) for size, unit in _UNITS if ms % size == 0 and (ms or unit == "second"))
     return f"{ms // size} {unit}{'' if ms // size == 1 else 's'}"
 
 
 def _join_sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
-    """Each side of a join with the other one."""
+    """Return each side of a join with the other one."""
     return (join.left, join.right), (join.right, join.left)
 
 
 def _outer_sides(join: StreamJoin) -> list[tuple[JoinSide, JoinSide]]:
-    """The sides of which rows without a match come out, each with the other one."""
+    """Return the sides whose rows come out without a match, each with the other one."""
     return [_join_sides(join)[at] for at in _OUTER.get(join.kind, ())]
 
 
@@ -209,7 +209,7 @@ def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
 
 
 def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
-    """Where Spark lets go of rows of which it cannot know that no match comes any more (SPARK-58904).
+    """Report a join from whose state Spark removes rows that may still get a match (SPARK-58904).
 
     An outer or semi join gives wrong rows then; an inner one misses matches of rows that are late by no watermark.
     """
@@ -260,7 +260,7 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
 
 
 def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
-    """When the rows of an outer join come out that found no match: as soon as Spark lets go of them."""
+    """Report when an outer join gives rows that have no match: as soon as Spark removes them from its state."""
     for side, other in _outer_sides(join):
         if side.behind is None or kept_ms(side, other) is None:
             yield query.finding(
@@ -305,7 +305,7 @@ POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
-    """The lengths and slides of windows that stand in the texts of the query and its views."""
+    """Return the lengths and slides of windows that stand in the texts of the query and its views."""
     found = set()
     for transform in project.transforms_of(query):
         try:
@@ -323,7 +323,7 @@ def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
 
 
 def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[Finding]:
-    """Whether `wanted` is the policy among the settings that the last batch of a checkpoint was planned with.
+    """Report a policy other than the one that the last batch of a checkpoint was planned with.
 
     Spark continues with the old one and says so only in its log.
     """

@@ -32,7 +32,7 @@ LONGEST_NAME = 120
 
 
 def structure(project: Project) -> Iterator[Finding]:
-    """Every fault of the project's shape, by subject."""
+    """Report every fault of the project's shape, by subject."""
     yield from _nothing_to_run(project)
     yield from _target(project)
     yield from cluster(project)
@@ -50,7 +50,7 @@ def declared(
     unsound: Collection[str] = (),
     incomplete: Mapping[str, Transform] = MappingProxyType({}),
 ) -> Iterator[Finding]:
-    """The faults of what is declared, as it stands in the project's files; nothing else is looked at.
+    """Report the faults of what is declared, as it stands in the project's files; nothing else is looked at.
 
     faulty: names that are declared as well, and that `project` lacks for faults of their own; None: any may be.
     unsound: sources and queries that lack parts for such faults, so that their options are not looked at.
@@ -75,9 +75,9 @@ Beside: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
 
 
 def concerning(project: Project, names: Collection[str], *, beside: Beside | None = None) -> Iterator[Finding]:
-    """The faults of the project's shape that keep these queries from running, whatever is wrong with others.
+    """Report the faults of the project's shape that keep these queries from running, whatever is wrong with others.
 
-    beside: what `places` says of the whole project, for who asks about each of many queries.
+    conflicts: what `conflicts` gives for the whole project; pass it when asking about many queries.
     """
     found = list(structure(project.only(names)))
     between = tuple(places(project)) if beside is None else beside
@@ -100,7 +100,7 @@ def _nothing_to_run(project: Project) -> Iterator[Finding]:
 
 
 def no_query(project: Project) -> Finding:
-    """The finding for a project without a query."""
+    """Return the finding for a project without a query."""
     example = 'queries: {NAME: {select: "SELECT ... FROM ...", sink: console}}, or @hr.query in a Python file'
     return Finding(
         code="HR128",
@@ -141,7 +141,7 @@ def _target(project: Project) -> Iterator[Finding]:
 
 
 def _hooks(project: Project) -> Iterator[Finding]:
-    """Commands of hooks that this machine does not have; the one that runs the project may."""
+    """Report commands of hooks that this machine does not have; the machine that runs the project may have them."""
     for hook in project.target.operations.hooks:
         program = hook.command[0] if hook.command else ""
         if not program or shutil.which(program):
@@ -207,7 +207,7 @@ def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, 
 
 
 def _cycles(project: Project) -> Iterator[Finding]:
-    """Each cycle once, reported at its first member by name."""
+    """Report each cycle once, at its first member by name."""
     known: dict[str, Table | View] = {**project.tables, **project.views}
     for cycle in _circles(project):
         what = f"'{cycle[0]}' reads itself: {' -> '.join([*cycle, cycle[0]])}"
@@ -282,7 +282,7 @@ def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]
 def _finding(
     project: Project, problem: OptionError, whose: str, at: Callable[[str], Where], options: Iterable[str]
 ) -> Finding:
-    """The finding of a problem, at the line of the first option that its sentence names."""
+    """Return the finding of a problem, at the line of the first option that its sentence names."""
     words = re.findall(r"\w+", problem.what)
     named = min((word for word in words if word in options), key=words.index, default="")
     return Finding(
@@ -314,7 +314,7 @@ def _watermarks(project: Project) -> Iterator[Finding]:
 
 
 def columns_of(schema: str) -> dict[str, str]:
-    """The top-level columns of a DDL text, `a INT, b STRUCT<c: INT>`, each with Spark's word for its type.
+    """Return the top-level columns of a DDL text, `a INT, b STRUCT<c: INT>`, each with Spark's word for its type.
 
     Empty when it is no such list.
     """
@@ -326,7 +326,7 @@ def columns_of(schema: str) -> dict[str, str]:
 
 
 def _late_rows(project: Project) -> Iterator[Finding]:
-    """Why late rows cannot be kept, each exactly once, where a query asks for it."""
+    """Report why late rows cannot be kept, each exactly once, where a query asks for it."""
     for query in project.queries.values():
         late = project.queries.get(query.late or "")
         for why, fix in _late_faults(project, query, late) if late is not None else ():

@@ -18,7 +18,7 @@ SHORTEST_SECONDS = 1.0
 
 
 def triggers(project: Project, query: Query) -> Iterator[Finding]:
-    """What can be seen without Spark."""
+    """Report what can be seen without Spark."""
     trigger = query.trigger
     if isinstance(trigger, Once):
         yield query.finding(
@@ -48,7 +48,7 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
 
 
 def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
-    """What Spark refuses beside async progress tracking. Source: AsyncProgressTrackingMicroBatchExecution."""
+    """Report what Spark refuses with asynchronous progress. Source: AsyncProgressTrackingMicroBatchExecution."""
     if not query.sink.facts.async_progress:
         return
     why = f"has the trigger {query.trigger}" if not isinstance(query.trigger, (Default, Every)) else ""
@@ -76,7 +76,7 @@ def _unfit(query: Query, what: str, fix: str) -> Finding:
 
 
 def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
-    """Whether a continuous query's tasks, which never end, find a core each."""
+    """Report a continuous query with more tasks, which never end, than there are cores."""
     if not isinstance(query.trigger, Continuous):
         return
     sources = [source.connector for source in project.sources_of(query)]
@@ -91,7 +91,7 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
 
 
 def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = False) -> Iterator[Finding]:
-    """What `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
+    """Report what `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
     for source in project.sources_of(query):
         if not source.connector.facts.ephemeral:
             continue
@@ -112,7 +112,7 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
 
 
 def intervals(project: Project) -> Iterator[Finding]:
-    """Tables that would be recomputed without a pause."""
+    """Report tables that would be recomputed without a pause."""
     for table in project.tables.values():
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
             yield table.finding(
@@ -123,7 +123,7 @@ def intervals(project: Project) -> Iterator[Finding]:
 
 
 def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
-    """Why `query` cannot be halted between two batches and continue with another version of a table.
+    """Report why `query` cannot be halted between two batches and continue with another version of a table.
 
     A run that ends by itself keeps the version that it began with, so nothing is asked of it.
     """
@@ -151,7 +151,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
 
 
 def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
-    """What a query cannot have where nobody stands by that could halt it: in the user's own session."""
+    """Report features that need the supervisor, for a query that is started in the user's own session."""
     tables = project.refreshed_tables_of(query)
     if tables and not trigger.ends:
         yield query.finding(
@@ -162,6 +162,6 @@ def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iter
     if query.late:
         yield query.finding(
             "HR268",
-            "is started in a session of your own, where nobody keeps its late rows",
+            "is started in a session of your own, where its late rows are not kept",
             "run it by headrace.run(project, spark=spark), or leave late out",
         )

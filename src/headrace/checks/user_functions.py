@@ -1,7 +1,7 @@
-"""What a result depends on beside its rows: the machine that the user's functions run on, clock and chance.
+"""What a result depends on apart from its rows: clock, chance, and the machine that the user's functions run on.
 
-It is read off their source: a name that is looked up, and what stands for it in the function's module. What is
-reached in another way, as through a parameter, is not seen.
+It is read from their source: the names that a function looks up, and their values in its module. What is reached in
+another way, such as through a parameter, is not seen.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _AT_LEAST_ONCE = "a batch that is made again after a crash may give other rows, 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One call of a clock or the like: in which function, and whether that runs when the query is built."""
+    """One call of a clock or of chance: in which function, and whether that runs when the query is built."""
 
     function: str
     call: str
@@ -59,9 +59,10 @@ class Asked:
 def asked_by(
     function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType] = frozenset()
 ) -> tuple[Asked, ...]:
-    """The calls in `function` and in what it uses; `is_own`: whether a file is the user's, whose code is followed.
+    """Return the calls of clocks and chance in `function` and in what it uses.
 
-    executed: the code that ran when the query was built. What did not is run later, for the rows.
+    is_own: whether a file is the user's, whose code is followed. executed: the code that ran when the query was built;
+    other code runs later, for the rows.
     """
     found: dict[tuple[str, str], Asked] = {}
     for code, scope in codes(function, is_own):
@@ -73,8 +74,10 @@ def asked_by(
 
 
 def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
-    """The code of `function`, of functions inside it, and of the user's own functions that they use, with the names
-    that each sees from outside."""
+    """Yield the code of `function`, of functions inside it, and of those that they use, each with its scope.
+
+    The scope holds the values of the names that the code takes from outside.
+    """
     seen = set[int]()
     queue: list[Any] = [function]
     while queue:
@@ -93,7 +96,7 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
 
 @cache
 def is_users(file: str) -> bool:
-    """Whether a file is neither of Python, nor of a package, nor made on the way."""
+    """Whether a file is the user's: not Python's, not of a package, and not generated."""
     within = PurePath(file).parts
     return not (
         file.startswith("<")
@@ -107,7 +110,7 @@ _STANDARD = PurePath(inspect.__file__).parent
 
 
 def _inside(thing: Any) -> list[Any]:
-    """The functions that `thing` wraps, or has as methods; a UDF of Spark's keeps the user's as `func`."""
+    """Return the functions that `thing` wraps, or has as methods; a UDF of Spark's keeps the user's as `func`."""
     if isinstance(thing, partial):
         return [thing.func]
     if isinstance(thing, MethodType):
@@ -121,7 +124,7 @@ def _inside(thing: Any) -> list[Any]:
 
 
 def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The names of clocks and the like that a code looks up, each with its line."""
+    """Yield the names of clocks and random functions that a code looks up, each with its line."""
     try:
         function = definition(code, scope).node
     except NoSource:
@@ -142,7 +145,7 @@ def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]
 
 
 def _imports(function: FunctionNode) -> Iterator[tuple[str, Any]]:
-    """What the import statements of a function give to its variables."""
+    """Yield what the import statements of a function give to its variables."""
     for node in own_nodes(function):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             module = _module(node.module)
@@ -154,20 +157,20 @@ def _imports(function: FunctionNode) -> Iterator[tuple[str, Any]]:
 
 
 def _module(name: str) -> ModuleType | None:
-    """A module that code imports: one that is loaded, or one of Python's own with a clock or chance in it."""
+    """Return a module that code imports: one that is loaded, or one of Python's own with a clock or chance in it."""
     ours = any(each.startswith(f"{name}.") for each in _CLOCK_OR_CHANCE) and name in sys.stdlib_module_names
     return sys.modules.get(name) or (import_module(name) if ours else None)
 
 
 def _attribute(thing: Any, name: str) -> Any:
-    """An attribute of a module, a class or a generator of chance; of other things nothing is asked, it may do much."""
+    """Return an attribute of a module, a class or a random generator; asking other objects may run any code."""
     if isinstance(thing, (ModuleType, type, random.Random)) or type(thing).__module__.startswith("numpy.random"):
         return getattr(thing, name, None)
     return None
 
 
 def known_call(thing: Any) -> str | None:
-    """The name of the clock, or of the like, that `thing` is."""
+    """Return the name of the clock or random function that `thing` is."""
     if thing is None or isinstance(thing, (ModuleType, type)) or not callable(thing):
         return None
     name = _name(thing)
@@ -190,7 +193,7 @@ def _name(thing: Any) -> str:
 
 
 def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    """Expressions that Spark itself knows to answer otherwise each time."""
+    """Report expressions that Spark itself knows to be indeterminate."""
     if facts.indeterminate:
         yield query.finding(
             "HR241",
@@ -201,7 +204,7 @@ def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
 
 
 def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Iterator[Finding]:
-    """What leaves exactly once as it is, and is no answer that another run would give."""
+    """Report what does not affect exactly once, but makes another run give another answer."""
     if clocks := [each for each in found.clocks if each not in facts.indeterminate]:
         yield query.finding(
             "HR640",
@@ -220,7 +223,7 @@ def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Itera
 
 
 def asked_by_functions(query: Query, asked: Sequence[Asked]) -> Iterator[Finding]:
-    """Python functions of the user's that Spark takes for deterministic, and that read a clock or chance."""
+    """Report functions of the user's that read a clock or chance, which Spark takes for deterministic."""
     for each in asked:
         if not each.at_build:
             yield Finding(

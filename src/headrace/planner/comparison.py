@@ -23,7 +23,7 @@ _OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 
 def compare(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
-    """All that differs between what ran and what is to run; none if both mean the same."""
+    """Return all that differs between what ran and what is to run; nothing if both mean the same."""
     older = before.format != now.format
     if older:
         before, now = before.without_code(), now.without_code()
@@ -33,7 +33,7 @@ def compare(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
     if older and before.shape and before.shape == now.shape:
         return (*found, *_watermarks(before, now))
     if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
-        # Another Spark writes the plan of the same code otherwise; what it keeps in another order it takes for another.
+        # Another Spark plans the same code otherwise; only state in another order would be misread.
         return (*found, *(each for each in _operators(before, now) if _REORDERED in each.why))
     return (*found, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
 
@@ -124,7 +124,7 @@ def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 
 
 def _source_of(columns: Iterable[str]) -> str:
-    """The source that the first of some columns is of."""
+    """Return the source that the first of some columns is of."""
     return min(columns, default="").partition(".")[0]
 
 
@@ -162,7 +162,7 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 def _changed(
     verdict: Kind, part: str, old: str, new: str, before: QueryForm, now: QueryForm, *, why: str
 ) -> PlanDifference:
-    """A difference of two texts; where a Python function differs, what of it does."""
+    """Return the difference of two texts; if a Python function differs, what differs in it."""
     was, is_ = _unfolded(old, before), _unfolded(new, now)
     changed, functions = python_changes(was, is_, before, now)
     told = f"{part}: {'; '.join(changed)}" if changed else part
@@ -172,7 +172,7 @@ def _changed(
 
 
 def _readable(text: str, form: QueryForm) -> str:
-    """`text` with its comparisons as people write them, and what keeps state by its kind."""
+    """Return `text` with comparisons as people write them, and operators by their kind."""
     kinds = dict(enumerate(each.kind for each in form.operators))
     text = _OPERATOR.sub(lambda found: f"the {kinds.get(int(found[1]), found[0])}", text)
     return _COMPARED.sub(_compared, _EQUAL.sub(r"\g<one> = \g<other>", text))
@@ -186,7 +186,7 @@ def _compared(found: re.Match[str]) -> str:
 
 
 def _filters(part: str, old: str, new: str) -> str:
-    """Which filters were added or removed, where all else is as it was; empty if it is not."""
+    """Return which filters were added or removed; empty if anything else has changed."""
     (source, _, was), (other, _, is_) = old.partition(" WHERE "), new.partition(" WHERE ")
     before, now = ([each for each in text.split(" AND ") if each] for text in (was, is_))
     gone, come = (
@@ -201,7 +201,7 @@ def _filters(part: str, old: str, new: str) -> str:
 
 
 def _unfolded(text: str, form: QueryForm) -> str:
-    """`text` with the long expressions that it names, one level deep."""
+    """Return `text` with the long expressions that it names, one level deep."""
     for name, whole in form.definitions.items():
         text = text.replace(name, whole)
     return text
@@ -215,7 +215,7 @@ def _listed(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str
 
 
 def _packages(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    """Installed packages that the Python functions use are known by their versions alone."""
+    """Compare the installed packages that the Python functions use by their versions alone."""
     for name in sorted({*before.packages} & {*now.packages}):
         if before.packages[name] != now.packages[name]:
             yield PlanDifference(

@@ -49,7 +49,7 @@ class PlanDifference:
     code: tuple[str, str] = ("", "")
 
     def as_dict(self) -> dict[str, Any]:
-        """The difference as plain data, for `--json`."""
+        """Return the difference as plain data, for `--json`."""
         return {
             "verdict": self.verdict,
             "part": self.part,
@@ -60,7 +60,7 @@ class PlanDifference:
         }
 
     def described(self, shown: int) -> str:
-        """The difference as a clause, each text of it cut to `shown` characters."""
+        """Return the difference as a clause, each text of it cut to `shown` characters."""
 
         def cut(text: str) -> str:
             return text if len(text) <= shown else f"{text[:shown]}..."
@@ -73,12 +73,12 @@ class PlanDifference:
 
 
 def worst(differences: Sequence[PlanDifference]) -> Kind:
-    """The verdict over all differences together."""
+    """Return the verdict over all differences together."""
     return max((each.verdict for each in differences), key=KINDS.index, default="same")
 
 
 def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tuple[list[str], tuple[str, ...]]:
-    """What differs between the Python functions that two texts name, taken in their order; and their names."""
+    """Return what differs between the Python functions that two texts name, taken in their order; and their names."""
     gone = [name for name in before.python if name in old and name not in new]
     come = [name for name in now.python if name in new and name not in old]
     names = tuple(name_of(now.python[name]) for name in sorted(come, key=new.index))
@@ -89,7 +89,7 @@ def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tup
 
 
 def mixing(before: QueryForm) -> Kind:
-    """What follows where rows from now on differ from those before, all the way from the sources."""
+    """Return the verdict if the source's rows from now on differ from those before."""
     return "rebuild" if before.operators else "forward"
 
 
@@ -104,7 +104,7 @@ def text_of(value: Any) -> str:
 def located(
     project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[PlanDifference]
 ) -> tuple[PlanDifference, ...]:
-    """`differences`, each with its place: that of an option, a view, a table, a Python function, or the query."""
+    """Return `differences`, each with its place: an option, a view, a table, a Python function, or the query."""
     found = [replace(each, where=_end(project, query, each.about)) for each in differences]
     return tuple(
         each if each.where != NOWHERE else replace(each, where=_in_code(project, query, was, is_, each))
@@ -113,7 +113,7 @@ def located(
 
 
 def _end(project: Project, query: Query, about: str) -> Where:
-    """The place of what does not stand in the code; NOWHERE for what does."""
+    """Return the place of what is not in the code; NOWHERE for what is."""
     kind, _, rest = about.partition(" ")
     name, _, option = rest.partition(" ")
     if kind == "source" and name in project.sources:
@@ -132,7 +132,7 @@ def _end(project: Project, query: Query, about: str) -> Where:
 
 
 def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: PlanDifference) -> Where:
-    """The place of a Python function that differs; else of the view, the table or the query whose text has changed."""
+    """Return the place of a changed Python function; else of the view, table or query whose text has changed."""
     for name in (*_NAMED.findall(difference.part), *difference.functions):
         where = place_of_code(project, name)
         if where is not None:
@@ -149,14 +149,14 @@ def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, dif
 
 
 def _of_text(thing: Any) -> Where:
-    """The place of a view's, a table's or a query's text, else of its declaration."""
+    """Return the place of a view's, a table's or a query's text, else of its declaration."""
     written: Where = getattr(thing, "transform", thing).where
     declared: Where = thing.where
     return written if written.line else declared
 
 
 def place_of_code(project: Project, name: str) -> Where | None:
-    """The file and the line of a function or a class of the project, by its module and its name there."""
+    """Return the file and the line of a function or a class of the project, by its module and its name there."""
     modules = {shown_module(each.__name__): each for each in (*sys.modules.values(), *project.modules)}
     parts = name.split(".")
     beginnings = (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
@@ -175,7 +175,7 @@ def place_of_code(project: Project, name: str) -> Where | None:
 
 
 def _definitions(node: ast.AST, inside: str) -> Iterator[tuple[str, int]]:
-    """Every function and class below `node`, by the name that Python gives it, with its line."""
+    """Yield every function and class below `node`, by the name that Python gives it, with its line."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             name = f"{inside}{getattr(child, 'name', '<lambda>')}"

@@ -23,7 +23,7 @@ _SYMMETRIC = {"EqualTo": "=", "EqualNullSafe": "<=>", "Greatest": "greatest", "L
 _MIRRORED = {"GreaterThan": ("<", True), "GreaterThanOrEqual": ("<=", True), "LessThan": ("<", False)}
 _MIRRORED["LessThanOrEqual"] = ("<=", False)
 _TRANSPARENT = {"Alias", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "KnownNotContainsNull"}
-# How many of its children each has beside its seed, by which rows fall otherwise and mean the same.
+# Random expressions, with the number of their children that are no seed: another seed means the same.
 _CHANCE = {"Rand": 0, "Randn": 0, "Uuid": 0, "Shuffle": 1, "RandStr": 1, "Uniform": 2}
 # They are NULL, and a condition does not hold, where one of their operands is.
 _STRICT = {
@@ -49,7 +49,7 @@ _STRICT = {
 _CASES = ("If", "CaseWhen")
 _WHOLE = ("byte", "short", "integer", "long")
 _PYTHON = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
-# They name a child by its position, an identity that changes from start to start, or what the optimizer may leave open.
+# A child by its position, an identity that changes from start to start, or what the optimizer may leave open.
 _UNTOLD = {
     "child",
     "children",
@@ -88,15 +88,15 @@ class Expressions:
         self._subquery = subquery
 
     def column(self, source: str, attribute: Node) -> str:
-        """A column of a source or of a bounded input."""
+        """Return a column of a source or of a bounded input."""
         return f"{source}.{attribute.arguments['name']} {type_text(attribute.arguments['dataType'])}"
 
     def text(self, node: Node, columns: Mapping[int, str]) -> str:
-        """The text of `node`; `columns` are the texts of the attributes that it may read."""
+        """Return the text of `node`; `columns` are the texts of the attributes that it may read."""
         return self.short(self._text(node, columns))
 
     def short(self, text: str) -> str:
-        """`text`, or where it is long what stands for it."""
+        """Return `text`, or a name for it if it is long."""
         if len(text) <= LONG:
             return text
         name = f"[{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
@@ -104,7 +104,7 @@ class Expressions:
         return name
 
     def aggregates(self, node: Node) -> Iterator[Node]:
-        """The aggregate functions of an expression, in Spark's order."""
+        """Yield the aggregate functions of an expression, in Spark's order."""
         if node.name == "AggregateExpression" or node.name == "PythonUDAF":
             yield node
             return
@@ -112,7 +112,7 @@ class Expressions:
             yield from self.aggregates(child)
 
     def arguments(self, node: Node, columns: Mapping[int, str]) -> str:
-        """What a node of a plan is made of."""
+        """Return the arguments of a node as a text."""
         told = {
             key: self.argument(value, columns)
             for key, value in node.arguments.items()
@@ -121,7 +121,7 @@ class Expressions:
         return ", ".join(f"{key}={value}" for key, value in told.items() if value)
 
     def argument(self, value: Any, columns: Mapping[int, str]) -> str:
-        """One argument of a node: an expression, a list of them, or a plain value."""
+        """Return one argument of a node as a text: an expression, a list of them, or a plain value."""
         if isinstance(value, Node):
             return self.text(value, columns)
         if isinstance(value, list):
@@ -179,7 +179,7 @@ class Expressions:
         return f"{_function(name)}({', '.join(below)}){self._further(node, columns)}"
 
     def _operands(self, node: Node, columns: Mapping[int, str]) -> Iterator[str]:
-        """The texts of what an operation joins in any order; `a = 1 or a = 2` is `a in 1, 2`."""
+        """Yield the texts of the operands of a commutative operation; `a = 1 or a = 2` is `a in 1, 2`."""
         values: dict[str, list[str]] = {}
         for each in _flat(node):
             one, other = each.children if each.name == "EqualTo" else (each, each)
@@ -200,7 +200,7 @@ class Expressions:
         return f"[{told}]" if told else ""
 
     def _field(self, node: Node, columns: Mapping[int, str]) -> str:
-        """A field of a struct: of a source's column only the type of the field itself counts."""
+        """Return the text of a struct's field: of a source's column only the type of the field itself counts."""
         path, inner = [], node
         while inner.name == "GetStructField":
             path.append(inner)
@@ -220,7 +220,7 @@ class Expressions:
         return f"{self.text(inner, columns)}.{'.'.join(map(str, fields))}"
 
     def _window(self, node: Node, below: list[str], columns: Mapping[int, str]) -> str:
-        """A window of time, which Spark has turned into arithmetic; the digest holds all that is not shown."""
+        """Return the text of a time window, which Spark turned into arithmetic; a digest covers what is not shown."""
         if [each.arguments.get("value") for each in node.children[::2]] != ["start", "end"]:
             return ""
         begin, end = node.children[1], node.children[3]
@@ -236,7 +236,7 @@ class Expressions:
         return f"window({read.pop()}: {', '.join(told)}) [{digest}]"
 
     def _lambda(self, node: Node, columns: Mapping[int, str]) -> str:
-        """A lambda function: its variables by their place."""
+        """Return the text of a lambda function, its variables by their position."""
         if node.name == "NamedLambdaVariable":
             found = columns.get(int(node.arguments["exprId"]["id"]))
             return found if found is not None else f"variable {node.arguments['name']}"
@@ -250,7 +250,7 @@ class Expressions:
 
 
 def not_null(node: Node) -> Iterator[Node]:
-    """The expressions that cannot be NULL where the condition `node` holds."""
+    """Yield the expressions that cannot be NULL where the condition `node` holds."""
     if node.name in _STRICT:
         for child in node.children:
             yield child
@@ -258,7 +258,7 @@ def not_null(node: Node) -> Iterator[Node]:
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """The conditions that are all to hold, in Spark's order; of none there are none."""
+    """Yield the conditions that must all hold, in Spark's order."""
     if condition is not None and condition.name == "And":
         for child in condition.children:
             yield from conjuncts(child)
@@ -267,7 +267,7 @@ def conjuncts(condition: Node | None) -> Iterator[Node]:
 
 
 def type_text(told: Any) -> str:
-    """A type as a short text, without what does not count: whether it may be NULL, comments."""
+    """Return a type as a short text, without nullability and comments."""
     if isinstance(told, str):
         # Of an interval the units that its type names do not count, only whether it is made of days or of months.
         if told.startswith("interval "):
@@ -293,7 +293,7 @@ def _literal(value: str, type_: str) -> str:
 
 
 def _cases(node: Node) -> Iterator[Node]:
-    """The conditions of a CASE, each with its value, and what is else: one inside the ELSE goes on with it."""
+    """Yield the conditions and values of a CASE and its ELSE; a CASE in the ELSE continues it."""
     *cases, last = node.children
     yield from cases
     if len(node.children) % 2 == 0:
@@ -305,7 +305,7 @@ def _cases(node: Node) -> Iterator[Node]:
 
 
 def _widened(text: str, kind: str) -> str:
-    """A column that is read as a wider whole number, which changes no value; empty for anything else."""
+    """Return the text of a column cast to a wider integer, which changes no value; empty for anything else."""
     column, _, narrow = text.rpartition(" ")
     whole = column and narrow in _WHOLE and kind in _WHOLE and _WHOLE.index(narrow) < _WHOLE.index(kind)
     return f"{column} {kind}" if whole and "(" not in text else ""

@@ -1,8 +1,8 @@
 """An optimised plan in a normal form: two plans of one meaning give the same texts.
 
-Columns are told down to the named columns of the sources; names of what lies between, the order of what commutes and
-columns that nobody reads are gone. What keeps state is told apart from what feeds it and from what is made of it, with
-the order of keys and values kept, since Spark's state follows it.
+Columns are traced down to the named columns of the sources; intermediate names, the order of what commutes and unread
+columns are removed. What keeps state is separate from what feeds it and from what is made of it; the order of its keys
+and values is kept, since Spark's state follows it.
 Source: IncrementalExecution, PhysicalAggregation, ExtractEquiJoinKeys and SymmetricHashJoinExec of Spark.
 """
 
@@ -42,17 +42,6 @@ _NEEDED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRows:
-    """Rows of a part of a plan: where they come from, and the conditions under which they are taken."""
-
-    source: str
-    where: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return " WHERE ".join([self.source, *([" AND ".join(self.where)] if self.where else [])])
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Part:
     """A part of a plan on the way up: its columns by their identity, in order.
 
@@ -72,9 +61,10 @@ class _Part:
         return self.joined or (self.source,)
 
     @property
-    def rows(self) -> PlanRows:
-        implied = {f"isNotNull({text})" for text in self.strict}
-        return PlanRows(source=self.source, where=tuple(sorted(set(self.where) - implied)))
+    def rows(self) -> str:
+        """The rows: where they come from, and the conditions under which they are taken."""
+        conditions = set(self.where) - {f"isNotNull({text})" for text in self.strict}
+        return f"{self.source} WHERE {' AND '.join(sorted(conditions))}" if conditions else self.source
 
     @property
     def columns(self) -> dict[int, str]:
@@ -87,8 +77,8 @@ def normal(
     complete: bool,
     python: Callable[[int, str], str],
     static: Callable[[StaticInput], str],
-) -> tuple[QueryForm, PlanRows]:
-    """The normal form of `tree`: as far as the plan tells it, the query's form, and the rows of its result.
+) -> QueryForm:
+    """Return the form of a query as far as its plan has it, in the normal form.
 
     complete: whether the query's mode is, in which a limit keeps no state.
     python: what stands for a Python function, by the identity and the name of its expression.
@@ -100,14 +90,13 @@ def normal(
     top = walk.part(root)
     known = names(tree.root)
     columns = tuple((known.get(each, f"column {at}"), text) for at, (each, text) in enumerate(top.output))
-    form = QueryForm(
+    return QueryForm(
         operators=tuple(walk.operators),
-        feed=str(top.rows),
+        feed=top.rows,
         columns=columns,
         watermarks=walk.watermarks,
         definitions=walk.expressions.definitions,
     )
-    return form, top.rows
 
 
 class _Walk:
@@ -124,7 +113,7 @@ class _Walk:
         self.watermarks: dict[str, int] = {}
         self.expressions = Expressions(python, self._subquery)
         self._inputs = tree.inputs
-        # The plan tells the delays of its watermarks from the result downwards.
+        # The plan lists the delays of its watermarks from the result downwards.
         marks = [node for node in tree.root.walk() if node.name == "EventTimeWatermark"]
         self._delays = {id(node): delay for node, delay in zip(marks, tree.delays, strict=True)}
         self._complete = complete
@@ -155,7 +144,7 @@ class _Walk:
         return _Part(source=source, output=tuple(output), streaming=isinstance(named, str))
 
     def _of_its_own(self, table: str) -> str:
-        """A name for each use of a bounded input: joined twice, its columns are two."""
+        """Return a name for one use of a bounded input: joined twice, it has two sets of columns."""
         self._uses[table] += 1
         return table if self._uses[table] == 1 else f"{table}, use {self._uses[table]}"
 
@@ -184,9 +173,9 @@ class _Walk:
         return replace(below, output=(*below.output, *more))
 
     def _union(self, node: Node) -> _Part:
-        """The sides in any order; a column is what each side gives for it, wherever it stands."""
+        """Return a union: its sides in any order; a column is what each side gives for it."""
         parts = [self.part(child) for child in node.children]
-        parts.sort(key=lambda part: (str(part.rows), sorted(text for _, text in part.output)))
+        parts.sort(key=lambda part: (part.rows, sorted(text for _, text in part.output)))
         source = self.expressions.short(f"union of {' and '.join(f'({part.rows})' for part in parts)}")
         columns = [[text for _, text in part.output] for part in parts]
         named = [identity(each) for each in given_by(node.children[0])]
@@ -221,11 +210,11 @@ class _Walk:
         )
 
     def _strict(self, conditions: Sequence[Node], columns: dict[int, str]) -> frozenset[str]:
-        """What is not NULL where all conditions hold."""
+        """Return what is not NULL where all conditions hold."""
         return frozenset(self.expressions.text(each, columns) for one in conditions for each in not_null(one))
 
     def _aggregate(self, node: Node) -> _Part:
-        """An aggregation of a bounded input; that of a stream keeps state."""
+        """Return an aggregation of a bounded input; that of a stream keeps state."""
         below = self.part(node.children[0])
         keys = [self.expressions.text(each, below.columns) for each in node.arguments["groupingExpressions"]]
         source = self.expressions.short(f"{below.rows} by ({', '.join(sorted(keys))})")
@@ -234,13 +223,13 @@ class _Walk:
         return _Part(source=source, output=tuple(output), streaming=below.streaming)
 
     def _other(self, node: Node) -> _Part:
-        """A node of which no more is known than what it is made of."""
+        """Return a node of an unknown kind by its arguments."""
         parts = [self.part(child) for child in node.children]
         columns = {each: text for part in parts for each, text in part.output}
         new = [attribute for attribute in given_by(node) if identity(attribute) not in columns]
         fresh = {identity(attribute): f"${at}" for at, attribute in enumerate(new)}
         told = self.expressions.arguments(node, {**columns, **fresh})
-        below = ", ".join(str(part.rows) for part in parts)
+        below = ", ".join(part.rows for part in parts)
         source = self.expressions.short(f"{node.name}({told}) of {below}")
         made = {identity(each): f"{source} column {at}" for at, each in enumerate(new)}
         if any(key in node.arguments for key in ("output", "outputAttrs", "outAttributes", "outputExpressions")):
@@ -250,7 +239,7 @@ class _Walk:
         return _Part(source=source, output=tuple(output), streaming=node.streaming)
 
     def _subquery(self, node: Node) -> str:
-        """A query inside an expression."""
+        """Return a query inside an expression."""
         part = self.part(node)
         return f"({part.rows}: {', '.join(text for _, text in part.output)})"
 
@@ -290,13 +279,13 @@ class _Walk:
         ]
         keys = tuple(self.expressions.text(each, columns) for each in node.arguments["groupingExpressions"])
         values = tuple(dict.fromkeys(functions))
-        operator = OperatorForm(kind=kind, keys=keys, values=values, feeds=(str(below.rows),))
+        operator = OperatorForm(kind=kind, keys=keys, values=values, feeds=(below.rows,))
         return operator, [(identity(each), self.expressions.text(each, columns)) for each in made]
 
     def _deduplication(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
         keys = tuple(below.columns[identity(each)] for each in node.arguments["keys"])
-        return OperatorForm(kind=kind, keys=keys, feeds=(str(below.rows),)), below.output
+        return OperatorForm(kind=kind, keys=keys, feeds=(below.rows,)), below.output
 
     def _join_of_streams(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         left, right = parts
@@ -316,7 +305,7 @@ class _Walk:
         return operator, given
 
     def _equal_sides(self, condition: Node, left: _Part, right: _Part) -> tuple[str, str] | None:
-        """The left and the right key of an equality by which rows of the two sides meet."""
+        """Return the left and the right key of an equality that joins rows of the two sides."""
         if condition.name not in ("EqualTo", "EqualNullSafe"):
             return None
         sign = "" if condition.name == "EqualTo" else "null-safe "
@@ -345,7 +334,7 @@ class _Walk:
         if function is not None:
             further["function"] = self.expressions.text(function, columns)
         values = tuple(text for part in parts for _, text in part.output)
-        feeds = tuple(str(part.rows) for part in parts)
+        feeds = tuple(part.rows for part in parts)
         operator = OperatorForm(kind=kind, keys=tuple(keys), values=values, further=further, feeds=feeds)
         return operator, [(identity(each), f"{source} column {at}") for at, each in enumerate(made)]
 
@@ -353,19 +342,19 @@ class _Walk:
         (below,) = parts
         number: Node = node.arguments.get("limitExpr") or node.arguments["offsetExpr"]
         further = {"rows": self.expressions.text(number, {})}
-        return OperatorForm(kind=kind, keys=(), further=further, feeds=(str(below.rows),)), below.output
+        return OperatorForm(kind=kind, keys=(), further=further, feeds=(below.rows,)), below.output
 
 
 PYTHON_PROJECTIONS = ("ArrowEvalPython", "BatchEvalPython")
 
 
 def identity(expression: Node) -> int:
-    """What tells a named expression from all others of its plan."""
+    """Return the id of a named expression, unique in its plan."""
     return int(expression.arguments["exprId"]["id"])
 
 
 def given_by(node: Node) -> Sequence[Node]:
-    """The attributes that a node makes anew, as far as its arguments name them."""
+    """Return the attributes that a node creates, as far as its arguments name them."""
     for key in ("output", "outputAttrs", "outAttributes", "outputAttributes", "generatorOutput", "outputExpressions"):
         found = node.arguments.get(key)
         if isinstance(found, list) and found and all(isinstance(each, Node) for each in found):
@@ -381,7 +370,7 @@ def given_by(node: Node) -> Sequence[Node]:
 
 
 def names(root: Node) -> dict[int, str]:
-    """The names of all that a plan's nodes give."""
+    """Return the names of all attributes of a plan."""
     found: dict[int, str] = {}
     for node in root.walk():
         for value in node.arguments.values():

@@ -17,7 +17,7 @@ from headrace.storage.durable import replace_file
 
 FORMAT = 1
 _MAKE = "headrace plan --out FILE"
-# What is compared of each query, in the order in which it is named; and what it means where it differs.
+# What is compared of each query, in the order in which it is reported, and what a difference means.
 _COMPARED = {
     "checkpoint": "it has started from scratch",
     "ran": "another form of it has run",
@@ -42,7 +42,7 @@ class SavedPlan:
     queries: Mapping[str, Mapping[str, Any]]
 
     def accepting(self, project: Project) -> Project:
-        """`project`, in which the queries that the plan found to go forward may do so."""
+        """Return `project` with `on_change: forward` for the queries whose verdict in the plan is forward."""
         forward = {name for name, found in self.queries.items() if found["verdict"] == "forward"}
         return replace(
             project,
@@ -67,7 +67,7 @@ class SavedPlan:
             raise HeadraceError(_refused(self.file, what))
 
     def require(self, now: Sequence[Judgement]) -> None:
-        """Raise CheckpointError if what the plan found is not what is found now; later batches change nothing."""
+        """Raise CheckpointError if the judgements are not those of the plan any more; later batches change nothing."""
         if changed := tuple(self._changed(now)):
             raise CheckpointError(changed)
 
@@ -90,14 +90,14 @@ def _refused(file: str, what: str) -> Finding:
 
 
 def _without_place(told: Any) -> Any:
-    """What is told of a query, less the lines of the code that it stands in."""
+    """Return a saved value without lines of code."""
     if isinstance(told, (list, tuple)):
         return [{key: value for key, value in each.items() if key != "where"} for each in told]
     return told
 
 
 def save(file: Path, project: Project, application: str, judgements: Sequence[Judgement]) -> None:
-    """Keep the judgements in a file; raises HeadraceError where it cannot be written."""
+    """Write the judgements into a file; raise HeadraceError if that fails."""
     told = {
         "format": FORMAT,
         "project": project.name,
@@ -117,7 +117,7 @@ def save(file: Path, project: Project, application: str, judgements: Sequence[Ju
 
 
 def read(file: Path) -> SavedPlan:
-    """The plan that `save` wrote; raises HeadraceError for anything else."""
+    """Read the plan that `save` wrote; raise HeadraceError for anything else."""
     damaged = json_record.Damaged(
         file=file,
         code="HR660",

@@ -53,7 +53,7 @@ def judged(
 ) -> Judgement:
     """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
 
-    begun: whether a batch was committed. checkpoint: its directory, which tells of options that had no effect.
+    begun: whether a batch was committed. checkpoint: its directory, which shows the options that had no effect.
     versions: where the code that ran was noted.
     """
     if not known or not begun:
@@ -84,7 +84,7 @@ def judged(
 
 
 def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Path | None) -> bool:
-    """Whether an option of a source that differs left all that was read as it is, and does so now."""
+    """Whether a changed option of a source had no effect on what was read, and has none now."""
     kind, _, rest = difference.about.partition(" ")
     name, _, option = rest.partition(" ")
     if checkpoint is None or kind != "source" or not option or name not in project.sources:
@@ -105,7 +105,7 @@ _VALUE = re.compile(r"'[^']*'|(?<![\w.])-?\d[\d.]*(?![\w.])")
 
 
 def _as_taken_again(difference: PlanDifference) -> PlanDifference:
-    """The difference, `safe` if it is one of values alone: unchanged code has taken them again at this start."""
+    """Return the difference, as `safe` if only values differ: unchanged code has taken them again at this start."""
     same = _VALUE.sub("?", difference.before) == _VALUE.sub("?", difference.now)
     if difference.about or difference.functions or difference.verdict == "forbidden" or not same:
         return difference
@@ -114,12 +114,12 @@ def _as_taken_again(difference: PlanDifference) -> PlanDifference:
 
 
 def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
-    """Why the query must not start over its checkpoint, each with its fix; nothing if it may."""
+    """Report why the query must not start over its checkpoint."""
     yield from (note for note in judgement.notes if note.severity == "error")
     past = f"batches up to {judgement.from_batch - 1} of query '{query.name}' were made by another form of it"
     if judgement.verdict in ("same", "safe") or (judgement.verdict == "forward" and query.on_change == "forward"):
         return
-    # What follows from a lighter difference does not matter while a graver one is there.
+    # While there is a more serious difference, what follows from the others does not matter.
     for difference in (each for each in judgement.differences if each.verdict == judgement.verdict):
         code, fix = _WAYS_OUT[difference.verdict]
         yield Finding(
@@ -131,7 +131,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
 
 
 def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
-    """What is said of a query that starts although something has changed."""
+    """Report what has changed in a query that starts all the same."""
     yield from (note for note in judgement.notes if note.severity != "error")
     for difference in judgement.differences:
         if difference.verdict in ("safe", "forward"):
@@ -155,7 +155,7 @@ _WAYS_OUT = {
 
 
 def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> Iterator[PlanDifference]:
-    """The differences, the first that stands in the code with the lines that differ."""
+    """Yield the differences, the first that stands in the code with the lines that differ."""
     for difference in differences:
         yield difference if difference.about else replace(difference, code=code)
         code = code if difference.about else ("", "")
@@ -172,7 +172,7 @@ def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Findin
 
 
 def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
-    """The Python functions that look as they did, and of which a part cannot be looked at."""
+    """Report the Python functions that look unchanged, and of which a part cannot be inspected."""
     for key, told in is_.python.items():
         if key in was.python and (why := not_comparable(told)):
             yield Finding(
@@ -186,7 +186,7 @@ def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Find
 
 
 def _older(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
-    """That the code of the Python functions cannot be compared this once; it is kept in today's form from now on."""
+    """Report that functions recorded in an older form cannot be compared this once."""
     if was.format < FORMAT and was.python:
         yield Finding(
             code="HR664",
@@ -202,7 +202,7 @@ def _tells(query: Query) -> str:
 
 
 def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
-    """A query whose plan could not be read, and why: only digests of the plan and of the columns are known."""
+    """Judge a query whose plan could not be read by digests of the plan and of the columns alone."""
     finding = query.finding(
         "HR545",
         f"is not what it was up to batch {now.from_batch - 1}: the result may mix "
@@ -214,9 +214,9 @@ def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why
 
 
 def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding]:
-    """The finding for a query without a checkpoint whose rows one of another name has written; nothing otherwise.
+    """Report a query without a checkpoint whose rows were written under another name.
 
-    Begun anew, it would write all of them once more, into the same place.
+    From the beginning it would write all of them once more, into the same place.
     """
     home = project.storage / "queries"
     for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
@@ -227,7 +227,7 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
             known = forms(layout.manifest)
             ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
         except (CheckpointError, TypeError, KeyError, ValueError):
-            continue  # It is not declared, so nothing is told of what it has left.
+            continue  # It is not declared any more, so its remains are ignored.
         if "place" in ran.sink and ran.sink == form.sink:
             same = "means the same" if ran.digest == form.digest else "writes to the same place"
             yield query.finding(

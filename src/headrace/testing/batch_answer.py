@@ -45,7 +45,7 @@ def evaluate(
     given: Mapping[str, GivenRows] | None = None,
     **inputs: GivenRows,
 ) -> ResultRows:
-    """The rows of `query` over inputs, given by the names of its sources (or in `given`): the batch query, all groups
+    """Return the rows of `query` over inputs, given by the names of its sources (or in `given`): the batch query, all groups
     closed.
 
     Rows are dicts, tuples in the order of the columns, a pandas.DataFrame or the path of a file (JSON lines, .csv with
@@ -96,7 +96,7 @@ def describe_sources(
 
 @contextmanager
 def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
-    """A session in which plans can be built as `verify` does; the one given stays as it was."""
+    """Yield a session in which plans can be built as `verify` does; the one given stays as it was."""
     with (
         borrowed(spark or shared_session(), shared_session) as session,
         applied(session, {**own_settings(project, session), **session_settings(project, session)}),
@@ -105,19 +105,19 @@ def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSessi
 
 
 def own_settings(project: Project, spark: SparkSession) -> dict[str, str]:
-    """What of the project's settings of Spark a session that runs already can take; those for few rows come first."""
+    """Return the project's Spark settings that a running session can take, after those for few rows."""
     own = {key: value for key, value in project.target.spark.items() if key.startswith("spark.sql.")}
     return {**_FEW_ROWS, **modifiable(spark, own)}
 
 
 def key_of(query: Query) -> tuple[str, ...]:
-    """The columns by which the query's sink tells rows apart; none where it has no such option."""
+    """Return the columns that identify a row in the query's sink; none if it has no such option."""
     key: Sequence[str] | str | None = getattr(query.sink, "key", None)
     return (key,) if isinstance(key, str) else tuple(key or ())
 
 
 def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) -> Transform:
-    """What a query means as a batch, as a test says it: a function of its inputs, or a SELECT. Raises ProjectError."""
+    """Return what a test says a query means as a batch: a function of its inputs, or a SELECT. Raises ProjectError."""
     if callable(batch):
         names = tuple(inspect.signature(batch).parameters)
         inputs = tuple(name for name in names if name != "spark")
@@ -139,7 +139,7 @@ def require_batch_form(query: Query, found: BatchAnswer) -> None:
 
 
 def _whole(inlet: Inlet) -> SourcePrefix:
-    """All files of the directory as one batch, as Spark's file source notes them."""
+    """Return all files of the directory as one batch, as Spark's file source notes them."""
     lines = tuple(
         json.dumps({"path": file.as_uri(), "timestamp": int(file.stat().st_mtime * 1000), "batchId": 0})
         for file in sorted(inlet.directory.glob("*.txt"))

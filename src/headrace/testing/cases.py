@@ -85,7 +85,7 @@ class CaseResult:
 
 
 def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
-    """The cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
+    """Read the cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
     entries = _entries(project, queries)
     if faults := [finding for case in entries for finding in case.faults]:
         raise ProjectError(faults)
@@ -93,14 +93,14 @@ def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
 
 
 def _entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
-    """The cases of these queries, wrong ones too, and those of which it is not known whose they are."""
+    """Return the cases of these queries, wrong ones and those of unknown queries included."""
     files = sorted(file for file in (project.root / "tests").glob("*.y*ml") if file.suffix in (".yml", ".yaml"))
     entries = [case for file in files for case in _of_file(project, file)]
     return [case for case in entries if not queries or case.query in queries or case.query not in project.queries]
 
 
 def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseResult]:
-    """The result of each case, as soon as it is there; a wrong one fails, and stops no other."""
+    """Run each case and yield its result as soon as it is there; a wrong case fails and stops no other."""
     for case in _entries(project, queries):
         begun = time.monotonic()
         try:
@@ -122,7 +122,7 @@ def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseRes
 def fuzz_cases(
     project: Project, queries: Sequence[str], *, runs: int, seed: int | None, seconds: float
 ) -> Iterator[CaseResult]:
-    """How `fuzz` went for each query, or for all, over the rows of each of its cases, or over generated ones."""
+    """Fuzz each query, or all, over the rows of each of its cases or over generated ones, and yield the results."""
     for query in queries or project.queries:
         known = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
         known = known or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
@@ -148,7 +148,7 @@ def fuzz_cases(
 
 
 def _rows(case: TestCase) -> dict[str, Any]:
-    """The rows of all batches of a case."""
+    """Return the rows of all batches of a case."""
     rows = dict(case.given)
     for name, items in _inputs(case).items():
         rows[name] = [row for batch in items if isinstance(batch, list) for row in batch]
@@ -188,7 +188,7 @@ def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[Row
 
 
 def _inputs(case: TestCase) -> dict[str, list[Item]]:
-    """What `timeline` takes: for each source as many batches as there are, and each event behind its batch."""
+    """Return what `timeline` takes: for each source as many batches as there are, and each event behind its batch."""
     steps = [(step, list(_events(step))) for step in case.batches or ()]
     rows = (step for step, events in steps if isinstance(step, dict) and not events)
     sources = dict.fromkeys(name for step in rows for name in step)
@@ -207,7 +207,7 @@ def _inputs(case: TestCase) -> dict[str, list[Item]]:
 
 
 def _events(step: Any) -> Iterator[tuple[str, TimelineEvent]]:
-    """The events that a step is, each with its source where it has one; none for rows."""
+    """Yield the events that a step is, each with its source where it has one; none for rows."""
     if isinstance(step, str) and step in _EVENTS:
         yield "", _EVENTS[step]()
     elif isinstance(step, dict) and len(step) == 1:
@@ -259,7 +259,7 @@ def _case(project: Project, entry: DocumentEntry) -> TestCase:
 def _faults(
     project: Project, entries: Mapping[str, DocumentEntry], plain: Mapping[str, Any], case: str, where: Where
 ) -> Iterator[Finding]:
-    """What is wrong with an entry, each at its own line."""
+    """Report what is wrong with an entry, each at its own line."""
     for key, entry in entries.items():
         if key not in KEYS:
             yield _wrong(entry.where, f"{case} has an unknown key '{key}'", nearest(key, KEYS))

@@ -93,7 +93,7 @@ class TimelineStep:
 
 
 def steps_of(inputs: Mapping[str, Sequence[Item]]) -> list[TimelineStep]:
-    """The batches of all inputs by their number, each with the events behind it."""
+    """Return the batches of all inputs by their number, each with the events behind it."""
     steps: list[TimelineStep] = []
     first: dict[str, Any] = {}
     for name, items in inputs.items():

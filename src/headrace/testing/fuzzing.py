@@ -47,7 +47,7 @@ class FuzzResult:
     key: tuple[str, ...] = ()
 
     def described(self, *, yaml: bool = False) -> str:
-        """The failure, and its batches as a test of Python or YAML."""
+        """Return the failure, and its batches as a test of Python or YAML."""
         if self.schedule is None:
             return ""
         form = self.schedule.as_yaml if yaml else self.schedule.as_python
@@ -146,7 +146,7 @@ def fuzz(
 
 
 def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A test that `fuzz` runs: it takes a run first, looks at it, and is called for each; other arguments are fixtures.
+    """Return a test that `fuzz` runs: it takes a run first, looks at it, and is called for each; other arguments are fixtures.
 
     It needs the plug-in `headrace.testing.plugin`. The options and the inputs are those of `fuzz`.
     """
@@ -174,11 +174,11 @@ def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callab
 
 @dataclass
 class _Trials:
-    """Runs of one query, each over a schedule; what was run once is known.
+    """Runs of one query, each over a schedule, with the mistakes of those that were run.
 
-    by_batch: whether a batch answer tells what is right; where it does not, or where rows of which the first one counts
-    come in another order, one batch does. compares: whether anything does. judges_one_batch: whether the result over
-    one batch is compared with the batch answer. discards: whether rows over which one batch fails do not count.
+    by_batch: whether a batch answer decides what is right; if not, or if rows of which the first one counts come in
+    another order, the result over one batch does. compares: whether anything does. judges_one_batch: whether the result
+    over one batch is compared with the batch answer. discards: whether rows over which one batch fails do not count.
     """
 
     run: Callable[..., TimelineRun]
@@ -202,7 +202,7 @@ class _Trials:
         return "none" if self._first_come else "all" if self.by_batch else "waited for"
 
     def failing(self, schedule: Schedule) -> tuple[Schedule, _Mistake] | None:
-        """The schedule with what is wrong with its result, or that of all its rows in one batch; None: nothing is."""
+        """Return the schedule, or that of all its rows in one batch, with the mistake in its result; None: right."""
         if not schedule.size:
             return None
         for candidate in (schedule.whole, schedule):
@@ -215,7 +215,7 @@ class _Trials:
         return None
 
     def discarded(self, schedule: Schedule) -> str | None:
-        """Why its rows, which nobody gave, are no rows for this query; None: they are."""
+        """Return why its generated rows do not fit this query; None: they do."""
         mistake = self._mistakes.get(repr(schedule.whole))
         return mistake.text if self.discards and mistake is not None and mistake.is_error else None
 
@@ -248,7 +248,7 @@ class _Trials:
         return _Mistake(f"{what}:\n{described(found)}", expected.final)
 
     def _settle(self, run: TimelineRun) -> None:
-        """Find out by what results are compared."""
+        """Decide by what results are compared."""
         try:
             self.by_batch = not self.real_sink and run.has_batch_answer
             self._first_come = self.by_batch and run.first_come_first_served
@@ -259,7 +259,7 @@ class _Trials:
 
 
 def _shrunk(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -> tuple[Schedule, _Mistake]:
-    """A smaller schedule that fails too. Hypothesis would try hundreds, each of which takes a second here."""
+    """Return a smaller schedule that fails too. Hypothesis would try hundreds, each of which takes a second."""
     smaller = failing[0].smaller()
     trials.judges_one_batch = failing[0] == failing[0].whole
     while time.monotonic() < until and (schedule := next(smaller, None)) is not None:
@@ -272,7 +272,7 @@ def _shrunk(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -
 def _candidates(
     given: Mapping[str, Sequence[Row]], made: Mapping[str, Inlet], runs: int, seed: int, trials: _Trials
 ) -> Iterator[Schedule]:
-    """One batch first, from which it is learnt how results are compared, and then what is drawn."""
+    """Yield one batch first, which decides how results are compared, and then what is drawn."""
     imported("hypothesis", "Hypothesis, which draws the batches, is not installed", "test")
     from hypothesis import strategies as st
 
@@ -285,7 +285,7 @@ def _candidates(
 def _drawn(
     rows: SearchStrategy[Any], made: Mapping[str, Inlet], runs: int, seed: int, reorder: Reorder
 ) -> list[Schedule]:
-    """Schedules by Hypothesis, each once; at most `runs`."""
+    """Draw schedules by Hypothesis, each once; at most `runs`."""
     import hypothesis
 
     drawn: dict[str, Schedule] = {}

@@ -100,7 +100,7 @@ class Inlet:
         return replace(self.source, name=self.hidden if self.marked else self.source.name, connector=given)
 
     def put(self, number: int, rows: GivenRows, root: Path) -> int:
-        """Let a batch in as one file, at once; returns how many rows it has. Raises ProjectError."""
+        """Let a batch in as one file, at once; return how many rows it has. Raises ProjectError."""
         lines = (
             rows
             if self.raw
@@ -128,7 +128,7 @@ class Inlet:
 
 
 def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource | Table) -> Iterator[dict[str, Any]]:
-    """Each row as Python has it, by all columns. Raises ProjectError for a row that does not fit."""
+    """Yield each row as Python has it, by all columns. Raises ProjectError for a row that does not fit."""
     for row in _rows(rows, root, of):
         record = _record(row, schema.names, of)
         values = {}
@@ -164,7 +164,7 @@ def inlets(
     *,
     marked: Collection[str] = (),
 ) -> dict[str, Inlet]:
-    """A directory for each source of `query`; raises ProjectError where `batches` name something else.
+    """Return a directory for each source of `query`; raises ProjectError where `batches` name something else.
 
     marked: the sources whose watermark is moved alone.
     """
@@ -191,7 +191,7 @@ def inlets(
 
 
 def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
-    """The columns of a source, of which nothing is read; those declared where its system is not to be had."""
+    """Return the columns of a source without reading it; the declared ones if its system is not available."""
     from pyspark.sql.types import StructType
 
     declared = source.connector.declared_schema()
@@ -204,7 +204,7 @@ def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
 
 
 def standing_in(project: Project, made: Mapping[str, Inlet]) -> Project:
-    """The project with the directories in the place of its sources."""
+    """Return the project with the directories in the place of its sources."""
     sources = {name: source for name, source in project.sources.items() if name not in made}
     stand_ins = [inlet.stand_in for inlet in made.values()]
     views = {inlet.view.name: inlet.view for inlet in made.values() if inlet.view is not None}

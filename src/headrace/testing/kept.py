@@ -50,7 +50,7 @@ class Kept(Sink):
         return BatchWriter(store=store)
 
     def rows(self) -> ResultRows:
-        """The rows that are in."""
+        """Return the committed rows."""
         from pyspark.sql.types import StructType
 
         return ResultRows(self.place.content.rows.values(), self.place.schema or StructType(), self.key)

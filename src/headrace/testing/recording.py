@@ -68,7 +68,7 @@ def record(
 def _steps(
     project: Project, query: Query, prefix: Prefix, spark: SparkSession, most: int, mask: Sequence[str]
 ) -> Mapping[int, Step]:
-    """The rows of the newest batches that have some, by the batch."""
+    """Return the rows of the newest non-empty batches, by the batch."""
     new = {
         each.batch
         for source in prefix.sources.values()
@@ -114,7 +114,7 @@ class _Masks:
             raise _unfit(query, f"its sources have no column '{unknown[0]}'", nearest(unknown[0], known))
 
     def of(self, source: str, row: Sequence[Any]) -> Row:
-        """The row with its masked columns replaced."""
+        """Return the row with its masked columns replaced."""
         pairs = zip(self._columns[source], row, strict=True)
         return tuple(self._masked(name, value) if name in self._mask else value for name, value in pairs)
 

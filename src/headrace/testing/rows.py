@@ -67,7 +67,7 @@ class ResultRow:
 
 
 def columns_of(row: ResultRow) -> tuple[str, ...]:
-    """The names of a row's columns; no attribute of the row, which may have a column of any name."""
+    """Return the names of a row's columns; no attribute of the row, which may have a column of any name."""
     return tuple(row._values)
 
 
@@ -129,7 +129,7 @@ class ResultRows(Collection[ResultRow]):
         return f"[{', '.join(map(repr, self._rows))}]"
 
     def like(self, given: Iterable[Any]) -> ResultRows:
-        """`given` rows, dicts or tuples as rows of these columns; one that lacks columns has them all lacking.
+        """Return `given` rows, dicts or tuples as rows of these columns, or of those that all of them have.
 
         Raises ProjectError for a row with other columns.
         """
@@ -148,7 +148,7 @@ class ResultRows(Collection[ResultRow]):
             raise ProjectError(code="HR720", what=what, fix=f"correct the expected row {dict(row)!r}") from None
 
     def only(self, columns: Sequence[str]) -> ResultRows:
-        """The rows with these columns alone."""
+        """Return the rows with these columns alone."""
         return self._of_columns([[row[name] for name in columns] for row in self._rows], columns)
 
     def _of_columns(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> ResultRows:
@@ -177,7 +177,7 @@ class RowDifference:
     inputs: Mapping[str, InputRows] = field(default_factory=dict)
 
     def with_inputs(self, given: Mapping[str, ResultRows], key: Sequence[str]) -> RowDifference:
-        """The same with the rows that are behind it; of a source with none of the key's columns nothing is known."""
+        """Return the same with the input rows behind it, of the sources that have columns of the key."""
         identity, inputs = self.identity(key), {}
         for name, rows in given.items():
             shared = {column: value for column, value in identity.items() if column in rows.columns}
@@ -187,12 +187,12 @@ class RowDifference:
         return replace(self, inputs=inputs)
 
     def identity(self, key: Sequence[str]) -> dict[str, Any]:
-        """The values of the key, or none."""
+        """Return the values of the key, or none."""
         row = self.expected or self.actual
         return {name: row[name] for name in key if row is not None and name in columns_of(row)}
 
     def sides(self, key: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """What was expected and what there is besides the key; of two rows only the columns that differ."""
+        """Return the expected and the actual values without the key; of two rows only the columns that differ."""
         one, other = self.expected, self.actual
         both = one is not None and other is not None
         names = [name for row in (one or other,) if row is not None for name in columns_of(row) if name not in key]
@@ -203,7 +203,7 @@ class RowDifference:
 
 
 def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifference]:
-    """Where `actual` differs from the rows, dicts or tuples in `expected`, of which only the columns given count.
+    """Return where `actual` differs from the rows, dicts or tuples in `expected`; only their columns count.
 
     Rows of one key are compared with each other; without a key a row is there or it is not.
     """
@@ -227,7 +227,7 @@ def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifferen
 
 
 def described(found: Sequence[RowDifference], most: int = 20) -> str:
-    """The differences, a line each: `-` what was expected, `+` what there is."""
+    """Return the differences, a line each: `-` what was expected, `+` what there is."""
     lines = []
     for each in found[:most]:
         lines += [f"  - {each.expected!r}"] if each.expected is not None else []
@@ -237,12 +237,12 @@ def described(found: Sequence[RowDifference], most: int = 20) -> str:
 
 
 def collect_rows(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
-    """The rows of a DataFrame."""
+    """Return the rows of a DataFrame."""
     return ResultRows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
 
 
 def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
-    """Rows that a test has read itself, dicts or tuples of equal length, with types as Spark finds them."""
+    """Return rows that a test has read itself, dicts or tuples of equal length, with the types that Spark infers."""
     from pyspark.sql.types import StructType
 
     rows = list(given)
@@ -255,7 +255,7 @@ def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
 
 
 def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows of a DataFrame, their times on the clock of the session's time zone, structs as dicts."""
+    """Return the rows of a DataFrame, their times on the clock of the session's time zone, structs as dicts."""
     from pyspark.sql import functions as F
 
     columns = [F.col(f"`{field.name}`").cast(without_zone(field.dataType)) for field in frame.schema]
@@ -263,7 +263,7 @@ def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def without_zone(kind: DataType) -> DataType:
-    """The type with TIMESTAMP_NTZ in the place of TIMESTAMP, which Python would move into the machine's time zone."""
+    """Return the type with TIMESTAMP_NTZ for TIMESTAMP, which Python would move into the machine's time zone."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.TimestampType):
@@ -291,7 +291,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as a difference shows it."""
+    """Return a value as a difference shows it."""
     return f"'{value}'" if isinstance(value, datetime) else repr(value)
 
 

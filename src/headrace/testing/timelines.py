@@ -54,7 +54,7 @@ class TimelineRun:
     _home: tempfile.TemporaryDirectory[str]
 
     def after(self, batch: int) -> ResultRows:
-        """The rows of the result after the batch of this number, from 1 on, and the events that stand behind it."""
+        """Return the rows of the result after the batch of this number, from 1 on, and the events that stand behind it."""
         if not 1 <= batch <= len(self.steps):
             raise IndexError(f"the timeline has {len(self.steps)} batches, and none is number {batch}")
         return self.steps[batch - 1]

@@ -19,7 +19,7 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?\Z")
 
 
 def moment(value: Any) -> datetime:
-    """`12:14`, `2024-01-01 12:14` and the like as a datetime; a time alone is one of 1 January 2024.
+    """Read `12:14`, `2024-01-01 12:14` and the like as a datetime; a time alone is one of 1 January 2024.
 
     Raises ValueError.
     """
@@ -34,9 +34,9 @@ def moment(value: Any) -> datetime:
 
 
 def plain_value(value: Any, kind: DataType) -> Any:
-    """`value` as Python has one of type `kind`; None for NULL.
+    """Convert `value` to a Python value of type `kind`; None for NULL.
 
-    Raises ValueError where it is none. A time with a zone keeps it.
+    Raises ValueError if it is none. A time with a zone keeps it.
     """
     from pyspark.sql import types as T
 
@@ -80,7 +80,7 @@ def plain_value(value: Any, kind: DataType) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """What `plain_value` gave, as Spark's JSON reader takes it for the same."""
+    """Return what `plain_value` gave, in a form that Spark's JSON reader reads as the same value."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime | date):

@@ -162,7 +162,7 @@ class BatchAnswer:
 class BatchQuery:
     """A query to be answered as a batch over a committed prefix of its sources.
 
-    versions: of its refreshed tables. key: the columns by which the sink tells rows apart. replayed: the last batch
+    versions: of its refreshed tables. key: the columns that identify a row in the sink. replayed: the last batch
     whose late rows were brought back into the result.
     """
 

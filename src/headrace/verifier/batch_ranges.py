@@ -53,7 +53,7 @@ class VersionRanges:
 def version_ranges(
     project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession, *, since: int = 0
 ) -> VersionRanges:
-    """The ranges of the batches `since` to `through`; a single one for a query without refreshed tables.
+    """Return the ranges of the batches `since` to `through`; a single one for a query without refreshed tables.
 
     Raises CheckFailed when a version that some batch was made with was removed.
     """
@@ -85,7 +85,7 @@ def version_ranges(
 
 
 def _parts(record: TableVersions, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
-    """The first and the last batch of each range and its versions; none where not all of them are known."""
+    """Yield the first and the last batch of each range and its versions; none where not all of them are known."""
     uses = record.uses()
     first, before = 0, _known(uses, 0, names)
     for batch in sorted({use.from_batch for use in uses if 0 < use.from_batch <= through}):
@@ -102,7 +102,7 @@ def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, 
 
 
 def unite(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
-    """One plan over the plans of all ranges, oldest first, and whether an operator above the state sees them differ.
+    """Return one plan over the plans of all ranges, oldest first, and whether they differ above the state.
 
     Without state each batch is answered by itself; so what lies below the first operator with state is united, range
     by range. What is joined above is there in its last version. Raises OtherShapeError.
@@ -120,7 +120,7 @@ def unite(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
 
 
 def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
-    """The rows of all, under the attributes of the last."""
+    """Return the rows of all, under the attributes of the last."""
     base, *others = (plans.frame_of(spark, tree.plan) for tree in reversed(trees))
     for other in others:
         if [(field.name, field.dataType) for field in other.schema] != [
@@ -149,7 +149,7 @@ class Range:
 
 
 def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
-    """The ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
+    """Return the ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
     known = [each for each in forms(layout.manifest) if each.from_batch <= through]
     if not known:
         return (Range(first=0, last=through, newest=True),)
@@ -167,14 +167,14 @@ def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
 
 
 def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
-    """The last of the forms that differ from this one by names of sources alone."""
+    """Return the last of the forms that differ from this one only by names of sources."""
     while index + 1 < len(known) and known[index + 1].continues:
         index += 1
     return known[index]
 
 
 def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
-    """Whether two forms are one query; of a plan that could not be read only a digest is known."""
+    """Whether two forms are the same query; of a plan that could not be read only a digest is known."""
     if one.form is not None and other.form is not None:
         try:
             forms_of_both = QueryForm.of(one.form), QueryForm.of(other.form)

@@ -64,13 +64,13 @@ class Comparison:
         return not (self.missing or self.unexpected or self.different)
 
     def observed(self, kind: str, column: int = 0) -> int:
-        """The sum of the observed metrics whose names begin with `kind`."""
+        """Return the sum of the observed metrics whose names begin with `kind`."""
         names = [name for name in metrics_of(self.executed) if name.startswith(kind)]
         return sum(metric(self.executed, name, column) for name in names)
 
 
 def schema_differences(expected: StructType, actual: StructType) -> tuple[str, ...]:
-    """What differs in names and types, a sentence's part each; order, nullability and metadata do not count."""
+    """Return what differs in names and types, a sentence's part each; order, nullability and metadata do not count."""
     wanted, found = ({each.name: each.dataType.simpleString() for each in schema} for schema in (expected, actual))
     missing = [f"column '{name}' is missing in the sink" for name in wanted if name not in found]
     extra = [f"the sink has a column '{name}' that the query has not" for name in found if name not in wanted]
@@ -114,9 +114,9 @@ def compare(
 def _less_rejected(
     sides: Mapping[str, DataFrame], rejected: DataFrame, schema: StructType, key: Sequence[str]
 ) -> DataFrame:
-    """The counted rows with the rejected ones counted as if the sink held them; _EXCUSED says how many that are.
+    """Return the counted rows with the rejected ones counted as if the sink held them, and how many in _EXCUSED.
 
-    Where a row replaces that of its key, the one that it was to replace is left out.
+    Where a row replaces that of its key, the row that it should have replaced is left out.
     """
     from pyspark.sql import functions as F
 
@@ -138,7 +138,7 @@ def _less_rejected(
 
 @contextmanager
 def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """The rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
+    """Yield the rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
     schema, key = expected.schema, list(held.key)
     wanted = _plain(expected, schema)
     sides = {EXPECTED: wanted, ACTUAL: _plain(held.rows, schema)}
@@ -160,7 +160,7 @@ def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
-    """For each side that has rows: how many, and the sums of the halves of two hashes of each row."""
+    """Return, for each side that has rows, their count and the sums of the halves of two hashes of each row."""
     from pyspark.sql import functions as F
 
     parts = [part for name, field in zip(expected.columns, schema, strict=True) for part in _parts(F.col(name), field)]
@@ -173,7 +173,7 @@ def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataF
 
 
 def _parts(column: Column, field: StructField) -> Iterator[Column]:
-    """What of a column is hashed: a hash passes over NULL, so whether it is NULL goes in as well."""
+    """Yield the parts of a column that are hashed: a hash ignores NULL, so whether it is NULL is a part."""
     from pyspark.sql.types import StructType
 
     if isinstance(field.dataType, StructType):
@@ -185,7 +185,7 @@ def _parts(column: Column, field: StructField) -> Iterator[Column]:
 
 
 def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
-    """Each row once, with how often each side holds it, in the column of the side's name."""
+    """Return each row once, with how often each side holds it, in the column of the side's name."""
     from pyspark.sql import functions as F
 
     columns = next(iter(sides.values())).columns
@@ -201,7 +201,7 @@ def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _totalled(counted: DataFrame) -> DataFrame:
-    """The counted rows; how many rows each side holds, and how many the other side lacks, is observed on the way."""
+    """Return the counted rows, observing how many each side holds and how many the other side lacks."""
     from pyspark.sql import functions as F
 
     missing = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
@@ -211,12 +211,12 @@ def _totalled(counted: DataFrame) -> DataFrame:
 
 
 def _differing(counted: DataFrame) -> DataFrame:
-    """The rows that one side holds more often than the other."""
+    """Return the rows that one side holds more often than the other."""
     return counted.where(f"{EXPECTED} <> {ACTUAL}")
 
 
 def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
+    """Return columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
     from pyspark.sql import functions as F
 
     ordered = frame.select(*[f"`{name}`" for name in schema.names])
@@ -231,7 +231,7 @@ def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
 def differences(
     rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...], *, most: int
 ) -> tuple[dict[str, Any], tuple[Difference, ...]]:
-    """How many rows of `rest` differ, by the kind of their difference, and the first of them.
+    """Return how many rows of `rest` differ, by the kind of their difference, and the first of them.
 
     `columns` are the names of the columns of `schema` in `rest`, which holds each row once with EXPECTED and ACTUAL; it
     is read twice. most: how many rows there are at most on both sides, the copies of one counted each.
@@ -252,7 +252,7 @@ def differences(
 
 
 def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...]) -> DataFrame:
-    """Each differing row beside its partner of the other side, with the kind of the difference."""
+    """Return each differing row with its partner of the other side and the kind of the difference."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -264,7 +264,7 @@ def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tu
     rank = F.row_number().over(Window.partitionBy(*by).orderBy(*order)).alias("rank")
 
     def side(more: str, less: str, name: str) -> DataFrame:
-        """The rows that one side holds more often, as many times as that, numbered among those of their key."""
+        """Return the rows that one side holds more often, as many times, numbered among those of their key."""
         times = F.explode(F.sequence(F.lit(1), (F.col(more) - F.col(less)).cast("int")))
         rows = rest.where(f"{more} > {less}").select(*columns, times.alias("copy")).select(*columns, rank)
         return rows.select(

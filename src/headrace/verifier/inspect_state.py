@@ -64,7 +64,7 @@ class StateLook:
     operators: tuple[OperatorState, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The state as plain data, for `--json`."""
+        """Return the state as plain data, for `--json`."""
         return asdict(self)
 
 
@@ -77,7 +77,7 @@ def show_state(
     limit: int = 5,
     spark: SparkSession | None = None,
 ) -> StateLook:
-    """The state that `batch` of `query` (None: the last one that was committed) left behind; nothing is changed.
+    """Read the state that `batch` of `query` (None: the last committed one) left; nothing is changed.
 
     key: only rows whose key has these values, by the names of its columns. limit: so many samples of each part.
     Raises CheckpointError where there is no state, or Spark has none of that batch any more.
@@ -124,7 +124,7 @@ def _operators(
 
 
 def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], limit: int) -> StatePart:
-    # A variable that is a list or a map has columns of its own names beside the key.
+    # A variable that is a list or a map has columns of its own names after the key.
     held = [column for column in frame.columns if column not in ("key", "partition_id")]
     chosen = _chosen(query, frame, key)
     return StatePart(
@@ -139,7 +139,7 @@ def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], lim
 def _frames(
     spark: SparkSession, checkpoint: Checkpoint, operator: StateOperator, batch: int
 ) -> Iterator[tuple[str, DataFrame]]:
-    """The parts of an operator's state by their names."""
+    """Yield the parts of an operator's state by their names."""
     option, names = ("joinSide", ("left", "right")) if operator.name == JOIN else ("stateVarName", operator.variables)
     for name in names or ("",):
         options = {option: name} if name else {}
@@ -147,7 +147,7 @@ def _frames(
 
 
 def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:
-    """The rows with these values in the key, each read as the column's type."""
+    """Return the rows with these values in the key, each read as the column's type."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 

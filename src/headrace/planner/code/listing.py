@@ -38,7 +38,7 @@ _LEFT_OUT = ("ctx", "kind", "type_comment", "type_params", "lineno", "str")
 class LoadedValues:
     """What one root function and the functions inside it load, in the order of the tree.
 
-    free: the variables that it captures. outer: those of them that somebody changes, in the order of their use.
+    free: the variables that it captures. outer: those of them that some function changes, in the order of their use.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LoadedValues:
 
 
 def listing(definition: user_source.Definition, values: LoadedValues) -> Data:
-    """The tree of a root function; what it loads is put into `values`."""
+    """Return the tree of a root function; what it loads is put into `values`."""
     owner = definition.owner.lstrip("_")
     return _Tree(definition.node, values, None, f"_{owner}" if owner else "").function()
 
@@ -70,7 +70,7 @@ class _Tree:
     # ------------------------------------------------------------------------------------------------ the scopes
 
     def function(self) -> Data:
-        """The data of a function: its parameters by their place, and its body."""
+        """Return the data of a function: its parameters by their place, and its body."""
         node = cast(user_source.FunctionNode, self._node)
         arguments = node.args
         positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
@@ -95,7 +95,7 @@ class _Tree:
         return _Tree(node, self._values, self, "" if isinstance(node, ast.ClassDef) else self._mangled)
 
     def _fixed_imports(self) -> Iterator[tuple[str, Any]]:
-        """What the import statements give to the variables that nothing else is put into."""
+        """Yield what the import statements give to the variables that nothing else is put into."""
         changed = {name for each in ast.walk(self._node) if isinstance(each, ast.Nonlocal) for name in each.names}
         for statement in self._variables.imports:
             for name, value in self._values.scope.imported(statement).items():
@@ -103,7 +103,7 @@ class _Tree:
                     yield name, value
 
     def _place(self, name: str) -> tuple[str, Any]:
-        """What a name is: `variable` with its number, `value` with what it holds, or `global`."""
+        """Return what a name stands for: `variable` and its number, `value` and what it holds, or `global`."""
         if name in self._variables.globals:
             return "global", name
         if name in self._variables.own:
@@ -157,7 +157,7 @@ class _Tree:
             yield self._generic(node)
 
     def _is_said(self, node: ast.expr) -> bool:
-        """Whether a call only tells people something: in a log, or on the worker's output."""
+        """Whether a call only writes to a log or to the worker's output."""
         if not isinstance(node, ast.Call):
             return False
         known = self._static(node.func)
@@ -187,7 +187,7 @@ class _Tree:
     # ----------------------------------------------------------------------------------------------- expressions
 
     def expression(self, node: ast.AST) -> Any:
-        """The data of an expression, with a hole for what it is known to give before it runs."""
+        """Return the data of an expression, with a hole for a value that is known before it runs."""
         known = self._static(node)
         if known is not None:
             value, shown = known
@@ -293,7 +293,7 @@ class _Tree:
         return None
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> Any:
-        """A call of a method of a value that is known, where only a part of that value counts."""
+        """Return the data of a method call on a known value of which only a part counts."""
         held = self._static(function.value)
         path = self._path(function.value)
         reads = function.attr in _FILE_READERS or (function.attr == "open" and path is not None)
@@ -314,13 +314,13 @@ class _Tree:
         return [self.expression(each) for each in (*node.args[first:], *node.keywords)]
 
     def _variable_of(self, key: ast.AST | None, shown: str) -> str:
-        """A hole for the environment variable that is read by `key`."""
+        """Return a hole for the environment variable that is read by `key`."""
         known = None if key is None else self._static(key)
         name = known[0] if known is not None and isinstance(known[0], str) else None
         return self._hole(scope.Environment(name), shown)
 
     def _opened(self, function: Any, node: ast.Call) -> scope.OpenedFile | None:
-        """The file that a call reads; None for a call that reads none."""
+        """Return the file that a call reads; None for a call that reads none."""
         first = node.args[0] if node.args else None
         if function in (builtins.open, io.open, os.open):
             return None if _writes(node, 1) else scope.OpenedFile(None if first is None else self._path(first))
@@ -332,7 +332,7 @@ class _Tree:
         return None if path is None or "://" in path else scope.OpenedFile(path)
 
     def _path(self, node: ast.AST) -> str | None:
-        """The path that an expression is known to give."""
+        """Return the path that an expression is known to give."""
         known = self._static(node)
         if known is not None:
             return str(known[0]) if isinstance(known[0], (str, PurePath)) else None
@@ -349,7 +349,7 @@ class _Tree:
         return [self._function(node)]
 
     def _comprehension_of(self, node: Any) -> Any:
-        """A comprehension: its first iterable is computed outside."""
+        """Return the data of a comprehension, whose first iterable is computed outside."""
         first = self.expression(node.generators[0].iter)
         inside = self._inner(node)
         parts = []
@@ -396,7 +396,7 @@ class _Tree:
     # ----------------------------------------------------------------------------- what is known before it runs
 
     def _static(self, node: ast.AST) -> tuple[Any, str] | None:
-        """The value of an expression that every run of the code gives, and what it is called there."""
+        """Return the value that an expression has in every run of the code, and what it is called there."""
         if isinstance(node, ast.Constant):
             return node.value, ""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -437,7 +437,7 @@ def _kinds(node: user_source.FunctionNode) -> int:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    """Whether to compute an expression has no effect but its text."""
+    """Whether computing an expression has no side effect."""
     calls = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred, *user_source.COMPREHENSIONS)
     return not any(isinstance(each, calls) for each in ast.walk(node))
 

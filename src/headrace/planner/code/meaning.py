@@ -6,10 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.planner.code.values import ReachedValues, essence
 
@@ -17,17 +16,6 @@ Meaning: TypeAlias = dict[str, Any]
 # The first form kept the bytecode.
 FORM = 2
 _REF = re.compile(r'\{"ref": (\d+)\}')
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeaningComparison:
-    """How two meanings stand to each other.
-
-    differences: for `changed` what differs, for `not compared` why not; fragments of sentences.
-    """
-
-    verdict: Literal["same", "changed", "not compared"]
-    differences: tuple[str, ...] = ()
 
 
 def meaning(
@@ -38,7 +26,7 @@ def meaning(
     keywords: Collection[str] = (),
     files: bool = True,
 ) -> Meaning:
-    """The meaning of `function`, which can be written as JSON; `digest` in it is equal where the meaning is.
+    """Return the meaning of `function`, which can be written as JSON; `digest` in it is equal where the meaning is.
 
     owned: whether a module belongs to the project, whose code is followed. Other code is known by its name.
     salt: makes the hashes of texts and of environment variables useless to others; keep it with the meaning.
@@ -56,48 +44,41 @@ def meaning(
     }
 
 
-def compare(before: Meaning, now: Meaning) -> MeaningComparison:
-    """Whether two meanings are the same, and what differs.
+def differences(before: Meaning, now: Meaning) -> list[str]:
+    """Return what differs between two meanings, or why they cannot be compared; nothing if they are the same.
 
-    What cannot be looked at is equal to nothing: two meanings that differ in nothing else are not compared.
+    What cannot be inspected is equal to nothing: two meanings that differ in nothing else are not compared.
     """
     reasons = {"form": "another version of Headrace wrote it", "salt": "it was written with another salt"}
     for part, reason in reasons.items():
         if before[part] != now[part]:
-            return MeaningComparison(verdict="not compared", differences=(f"not compared: {reason}",))
+            return [f"not compared: {reason}"]
     graphs = ([before["root"], *before["nodes"]], [now["root"], *now["nodes"]])
     first, second = map(digests, graphs)
     if first[0] != second[0]:
         walk = _Walk(*graphs, first, second)
-        told = tuple(dict.fromkeys(walk.value(before["root"], now["root"], "", "")))
-        return MeaningComparison(verdict="changed", differences=told or ("its code differs",))
-    blind = tuple(f"not compared: {why}" for why in not_comparable(now))
-    return MeaningComparison(verdict="not compared" if blind else "same", differences=blind)
-
-
-def differences(before: Meaning, now: Meaning) -> list[str]:
-    """What differs between two meanings, or why they cannot be compared; nothing if they are the same."""
-    return list(compare(before, now).differences)
+        return list(dict.fromkeys(walk.value(before["root"], now["root"], "", ""))) or ["its code differs"]
+    return [f"not compared: {why}" for why in not_comparable(now)]
 
 
 def not_comparable(told: Meaning) -> tuple[str, ...]:
-    """Why parts of a meaning are equal to nothing, each reason once."""
+    """Return why parts of a meaning cannot be compared, each reason once."""
     return tuple(dict.fromkeys(str(each["not comparable"]) for each in _mappings(told) if "not comparable" in each))
 
 
 def libraries(told: Any) -> Iterator[str]:
-    """The names of what is taken from elsewhere than the project."""
+    """Yield the names of what comes from libraries."""
     yield from (each["library"] for each in _mappings(told) if isinstance(each.get("library"), str))
 
 
 def name_of(told: Meaning) -> str:
-    """What the people who wrote a function, or the class of an object, call it."""
+    """Return the name of a function, or of an object's class, in the source."""
     node = told["nodes"][told["root"]["ref"]] if "ref" in told["root"] else {}
     return str(node.get("name", "a function"))
 
 
 def _mappings(data: Any) -> Iterator[dict[str, Any]]:
-    """All mappings in `data`, each before those inside it."""
+    """Yield all mappings in `data`, each before those inside it."""
     if isinstance(data, dict):
         yield data
         data = list(data.values())
@@ -106,7 +87,7 @@ def _mappings(data: Any) -> Iterator[dict[str, Any]]:
 
 
 def digests(graph: list[Any]) -> list[str]:
-    """A digest of each node of a graph, the root first; `{"ref": n}` leads to the node after the n-th.
+    """Return a digest of each node of a graph, the root first; `{"ref": n}` leads to the node after the n-th.
 
     It depends on what a node reaches, and not on the numbers of the nodes or how often an equal one stands there.
     """
@@ -123,16 +104,16 @@ def digests(graph: list[Any]) -> list[str]:
 
 
 def _parts(node: Any) -> tuple[str, list[int]]:
-    """The digest of a node's own text, and the nodes that it leads to."""
+    """Return the digest of a node's own text, and the nodes that it leads to."""
     text = json.dumps(essence(node), sort_keys=True)
     return _hash(_REF.sub("ref", text)), [int(number) + 1 for number in _REF.findall(text)]
 
 
 def _digest_circle(circle: list[int], texts: list[str], reached: list[list[int]], found: list[str]) -> None:
-    """Put in the digests of nodes that all reach each other.
+    """Fill in the digests of nodes that all reach each other.
 
-    All begin as equal, and are told apart by what they reach until no round tells more apart. Then the digest of each
-    is that of the classes as they are met from it.
+    All begin as equal, and each round separates those that reach different nodes, until a round separates no more.
+    The digest of a node is then that of the classes in the order in which they are reached from it.
     """
     inside = set(circle)
     classes = dict.fromkeys(circle, "")
@@ -160,7 +141,7 @@ def _digest_circle(circle: list[int], texts: list[str], reached: list[list[int]]
 
 
 def _circles(reached: list[list[int]]) -> Iterator[list[int]]:
-    """The groups of nodes that reach each other, each after those that it leads to (Tarjan's algorithm)."""
+    """Yield the groups of nodes that reach each other, each after those that it leads to (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
@@ -214,7 +195,7 @@ class _Walk:
         self._seen: set[tuple[int, int]] = set()
 
     def value(self, old: Any, new: Any, what: str, where: str) -> Iterator[str]:
-        """Differences between two values, called `what`, in the function or class `where`."""
+        """Yield differences between two values, called `label`, in the function or class `where`."""
         if self._equal(old, new):
             return
         if isinstance(old, dict) and isinstance(new, dict):
@@ -247,7 +228,7 @@ class _Walk:
         return bool(old == new)
 
     def _inside(self, old: dict[str, Any], new: dict[str, Any], what: str, where: str) -> Iterator[str]:
-        """Differences between the parts of two values of the same make, where they are no plain containers."""
+        """Yield differences between the parts of two values of the same kind that are no plain containers."""
         if set(old) == set(new) and any("ref" in str(part) for part in old.values()):
             for key in old:
                 for first, second in _pairs(old[key], new[key]):
@@ -283,7 +264,7 @@ class _Walk:
         yield from found or [_in(inside, "it differs")]
 
     def _library_object(self, old: dict[str, Any], new: dict[str, Any], what: str) -> str:
-        """What differs in an object whose inside nobody knows but its library: its one text, if it has one."""
+        """Return what differs in an object of a library: its one text, if it has one."""
         pairs = list(_pairs(old.get("arguments"), new.get("arguments")))
         told = [(first, second) for first, second in pairs if not self._equal(first, second)]
         if len(told) == 1 and all(isinstance(each, dict) and "shown" in each for each in told[0]):
@@ -328,7 +309,7 @@ class _Walk:
             yield _in(where, f"the order differs: {', '.join(second)}")
 
     def _codes(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
-        """Differences in code: of values alone by name if the tree is the same, else the first line that differs."""
+        """Yield differences in code: values by name if only they differ, else the first line that differs."""
         if "tree" not in old or "tree" not in new:
             was, is_ = (
                 "known" if "tree" in code else f"not known ({code.get('not comparable')})" for code in (old, new)
@@ -380,7 +361,7 @@ def _in(where: str, what: str) -> str:
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    """The values in two parts, side by side."""
+    """Yield the values in two parts, side by side."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for first, second in zip(old, new, strict=True):
             yield from _pairs(first, second)
@@ -389,7 +370,7 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _first_line(old: list[str], new: list[str]) -> str:
-    """The first line that differs, as it was and as it is."""
+    """Return the first line that differs, as it was and as it is."""
     for kind, first, last, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         was, is_ = old[first:last][:1], new[begin:end][:1]
         if kind == "replace":
@@ -404,7 +385,7 @@ def _cut(text: str, length: int = 2 * _LONGEST) -> str:
 
 
 def _aligned(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """The values of the same names, where the code around them differs."""
+    """Yield the values of the same names, where the code around them differs."""
     before, now = ([each for each in values if "name" in each] for values in (old, new))
     matcher = SequenceMatcher(None, [each["name"] for each in before], [each["name"] for each in now], autojunk=False)
     for block in matcher.get_matching_blocks():

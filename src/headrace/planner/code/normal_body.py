@@ -1,9 +1,9 @@
-"""The body of a function in one form for all ways of writing it that cannot be told apart while it runs.
+"""The body of a function in one form for all ways of writing it that behave the same.
 
-Constants are folded; documentation, hints, `pass` and what is never reached are gone; the `not` of a condition has
-turned its branches round; what follows a branch that ends stands in the other one, so that an `else` that is not needed
-makes no difference; a conditional value that is given to a variable or returned is an `if`.
-Functions and classes inside stay as they are: each has a body of its own.
+Constants are folded; documentation, hints, `pass` and unreachable code are removed; the `not` of a condition swaps its
+branches; what follows a branch that ends is moved into the other one, so that an unneeded `else` makes no difference; a
+conditional value that is assigned or returned becomes an `if`. Functions and classes inside stay as they are: each has
+a body of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST = 4_096
 
 
 def normal_body(node: ast.AST) -> Body:
-    """The statements of a function, a lambda or a class in the normal form."""
+    """Return the statements of a function, a lambda or a class in the normal form."""
     if isinstance(node, ast.Lambda):
         body: Body = [ast.Return(value=copy.deepcopy(node.body))]
     else:
@@ -35,7 +35,10 @@ _AGAIN = ast.Continue()
 
 
 def _block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool = False) -> Body:
-    """Statements in the normal form. end: what comes after the last one, if it is not written; hints: those count."""
+    """Return statements in the normal form.
+
+    end: what follows the last one implicitly. hints: whether type hints count.
+    """
     found: Body = []
     for index, each in enumerate(statements):
         statement = _as_if(_without_hint(each) if not hints else each)
@@ -72,7 +75,7 @@ def _without_hint(statement: ast.stmt) -> ast.stmt | None:
 
 
 def _as_if(statement: ast.stmt | None) -> ast.stmt | None:
-    """The statement, as an `if` where its value is a conditional one; None for one without an effect."""
+    """Return the statement, as an `if` if its value is conditional; None for one without an effect."""
     if isinstance(statement, ast.Pass) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     ):
@@ -90,7 +93,7 @@ def _as_if(statement: ast.stmt | None) -> ast.stmt | None:
 
 
 def _branches(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None) -> Body:
-    """An `if` and what follows it."""
+    """Return an `if` and what follows it in the normal form."""
     test, then, other = statement.test, _effective(statement.body), _effective(statement.orelse)
     while not other and len(then) == 1 and isinstance(then[0], ast.If) and not _effective(then[0].orelse):
         test, then = _flat(ast.BoolOp(op=ast.And(), values=[test, then[0].test])), _effective(then[0].body)
@@ -174,7 +177,7 @@ class _Folded(ast.NodeTransformer):
         return (_constant(tuple, node.elts) if isinstance(node.ctx, ast.Load) else None) or node
 
     def visit_Set(self, node: ast.Set) -> ast.expr:
-        """Of a set of constants the order does not count."""
+        """Fold a set of constants, whose order does not count."""
         self.generic_visit(node)
         constant = _constant(frozenset, node.elts)
         return node if constant is None else ast.Set(elts=[constant])
@@ -196,7 +199,7 @@ class _Folded(ast.NodeTransformer):
 
 
 def _constant(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) -> ast.Constant | None:
-    """The container of constants alone; None where one is none."""
+    """Return the container if all elements are constants."""
     values = [each.value for each in elements if isinstance(each, ast.Constant)]
     return ast.Constant(value=kind(values)) if len(values) == len(elements) else None
 

@@ -46,7 +46,7 @@ _PLAIN = ("builtins", "abc", "enum", "typing")
 # PySpark chooses between Arrow and pickle by the session that there is when a function is declared; how values travel
 # is no part of what it means.
 BY_SESSION = {101: 100, 301: 300}
-# What PySpark keeps beside a function that was made from it.
+# What PySpark attaches to a function that was made from it.
 _DERIVED = {"_judf_placeholder", "_judtf_placeholder", "_returnType_placeholder", "_name", "__wrapped__"}
 _RENAMED = {"enum.EnumMeta": "enum.EnumType"}
 _PARAMS = ("init", "eq", "order", "unsafe_hash", "frozen")
@@ -72,7 +72,7 @@ class Objects:
         self._alive: list[Any] = []
 
     def fill(self, thing: Any, node: Data) -> None:
-        """Put what `thing` is made of into `node`."""
+        """Write what `thing` is made of into `node`."""
         if isinstance(thing, types.FunctionType):
             self._function(thing, node)
         elif isinstance(thing, type):
@@ -123,7 +123,7 @@ class Objects:
         self._uses.keep_own_names(node, cls)
 
     def _is_written(self, member: Any) -> bool:
-        """Whether a member of a class is a function that somebody has written for it."""
+        """Whether a member of a class is a function written for it."""
         function = getattr(member, "fget", None) or getattr(member, "__func__", member)
         function = inspect.unwrap(function) if callable(function) else function
         if not isinstance(function, types.FunctionType):
@@ -194,7 +194,7 @@ class Objects:
 
 
 def reduced(thing: Any) -> Any:
-    """How a copy of `thing` would be made, as pickle would be told; None if nobody could."""
+    """Return its pickle reduction; None if it has none."""
     cls = type(thing)
     if path_of(cls) == "pyspark.core.broadcast.Broadcast":
         # One that is computed again while the query runs means the same whatever it holds, as a table does.
@@ -207,12 +207,12 @@ def reduced(thing: Any) -> Any:
     try:
         reducer = copyreg.dispatch_table.get(cls)
         return reducer(thing) if reducer is not None else thing.__reduce_ex__(4)
-    except Exception:  # Code of others decides what it says.
+    except Exception:  # It may run any code.
         return None
 
 
 def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    """What a dataclass makes of a field; the methods that it writes follow from that."""
+    """Return what decides the methods that a dataclass makes for a field."""
     found = {"metadata": dict(field.metadata), "in": [field.init, field.compare, bool(field.hash), bool(field.kw_only)]}
     for name in ("default", "default_factory"):
         if getattr(field, name) is not dataclasses.MISSING:
@@ -221,11 +221,11 @@ def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def shown_module(name: Any) -> str:
-    """The name of a module as its users know it: a project's are loaded under names that count the loads."""
+    """Return the name of a module as its users know it: a project's modules are loaded under numbered names."""
     return re.sub(r"^headrace_project_\d+_", "", str(name))
 
 
 def path_of(cls: type) -> str:
-    """The name by which a class can be imported, as the newest version of Python has it."""
+    """Return the import path of a class, as in the newest version of Python."""
     found = f"{cls.__module__}.{cls.__qualname__}"
     return _RENAMED.get(found, found.replace("pathlib._local.", "pathlib."))

@@ -26,9 +26,9 @@ _OWN_NAMES = ("__name__", "__qualname__", "__doc__", "__annotations__")
 
 
 class Uses:
-    """What is known of names so far, and the attributes that wait until the code uses their names.
+    """The names that the code uses so far, and the attributes that wait until the code uses their names.
 
-    Nothing else can reach an attribute of a class of the project: so a method that nobody calls may change.
+    Nothing else can reach an attribute of a class of the project: so a method that is never called may change.
     keywords: the parameters that values are given to by name. set_globals: the globals that some function sets.
     """
 
@@ -45,16 +45,16 @@ class Uses:
         self._names.update(name for name in names if _NAME.fullmatch(name))
 
     def keep(self, node: Data, name: str, value: Any) -> None:
-        """Let an attribute of `node` wait until its name is used."""
+        """Keep an attribute of `node` back until its name is used."""
         self._waiting.append((node, name, value))
 
     def keep_own_names(self, node: Data, thing: Any) -> None:
-        """Let the names and the documentation of a function or a class wait."""
+        """Keep the names and the documentation of a function or a class back."""
         for name in _OWN_NAMES:
             self.keep(node, name, own(thing, name))
 
     def take(self) -> list[tuple[Data, str, Any]]:
-        """The attributes whose names are used by now."""
+        """Return the attributes whose names are used by now."""
         taken = [each for each in self._waiting if self._is_used(each[1])]
         self._waiting = [each for each in self._waiting if not self._is_used(each[1])]
         return taken
@@ -63,7 +63,7 @@ class Uses:
         return name in self._names or (self.dynamic and name not in _OWN_NAMES)
 
     def finish(self, nodes: list[Data]) -> None:
-        """Keep the names of parameters that some call gives a value by name, and of globals that some function sets."""
+        """Record the parameters that some call gives a value by name, and the globals that some function sets."""
         waiting: list[Any] = list(nodes)
         while waiting:
             data = waiting.pop()
@@ -79,7 +79,7 @@ class Uses:
 
 
 def own(thing: Any, name: str) -> Any:
-    """What a function or a class says of itself, alike in each version of Python."""
+    """Return an attribute of a function or a class, the same in each version of Python."""
     try:
         value = getattr(thing, name, None)
     except Exception:  # From Python 3.14 on annotations are computed when they are asked for.
@@ -129,7 +129,7 @@ class Lookup:
 class Scope:
     """What a function's names mean around it.
 
-    captured: the values of the variables that it captures and that nobody changes.
+    captured: the values of the variables that it captures and that no function changes.
     owned: whether a module belongs to the project.
     """
 
@@ -138,7 +138,7 @@ class Scope:
     owned: Callable[[ModuleType], bool]
 
     def lookup(self, name: str) -> Any:
-        """The value of a global."""
+        """Return the value of a global."""
         if name in _OF_THE_MODULE:
             return Named(f"the module's {name}")
         if name in self.globals:
@@ -146,7 +146,7 @@ class Scope:
         return getattr(builtins, name) if hasattr(builtins, name) else Named(f"nothing called {name}")
 
     def imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, Any]:
-        """The values of the variables that an import statement sets."""
+        """Return the values of the variables that an import statement sets."""
         if isinstance(statement, ast.ImportFrom):
             module = self._module(statement.module or "", statement.level, whole=True)
             return {each.asname or each.name: self._part(module, each.name) for each in statement.names}
@@ -156,14 +156,14 @@ class Scope:
         }
 
     def _part(self, module: Any, name: str) -> Any:
-        """What `from module import name` gives: an attribute, or a module of the package that is not imported yet."""
+        """Return what `from module import name` gives: an attribute, or a module of the package."""
         found = _attribute(module, name)
         if isinstance(found, Unknown) and isinstance(module, ModuleType) and hasattr(module, "__path__"):
             return self.module_named(f"{module.__name__}.{name}")
         return found
 
     def _module(self, name: str, level: int, *, whole: bool) -> Any:
-        """The module that an import statement gives: of `import a.b` it is `a`."""
+        """Return the module that an import statement gives: of `import a.b` it is `a`."""
         full = name
         if level:
             package = self.globals.get("__package__") or str(self.globals.get("__name__", "")).rpartition(".")[0]
@@ -177,7 +177,7 @@ class Scope:
         return self.module_named(full.partition(".")[0])
 
     def module_named(self, name: str) -> Any:
-        """The module `name`: one of the project is imported if it was not yet, one of a library stays a name."""
+        """Return the module `name`: a project's is imported if necessary, a library's stays a name."""
         if name in sys.modules:
             return sys.modules[name]
         try:
@@ -193,7 +193,7 @@ class Scope:
 
 
 def _attribute(thing: Any, name: str) -> Any:
-    """An attribute of a module, or of what is known by its name."""
+    """Return an attribute of a module, or of what is known by its name."""
     if isinstance(thing, Unknown):
         return thing
     if isinstance(thing, Named):
@@ -208,7 +208,7 @@ def _attribute(thing: Any, name: str) -> Any:
 
 
 def attribute_of(module: Any, name: str, owned: Callable[[ModuleType], bool]) -> Any:
-    """An attribute of a module: its value if the module belongs to the project, else where it is found."""
+    """Return an attribute of a module: its value if the module belongs to the project, else where it is found."""
     found = _attribute(module, name)
     if isinstance(module, ModuleType) and not owned(module) and not isinstance(found, Unknown):
         kept = found is os.environ or found is os.getenv or found is sys.modules

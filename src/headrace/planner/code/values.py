@@ -65,7 +65,7 @@ class ReachedValues:
         self._secrets = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) > 2}
 
     def root(self, thing: Any) -> Data:
-        """The data of `thing`, with all that it reaches in `nodes`."""
+        """Return the data of `thing`, with all that it reaches in `nodes`."""
         cls = thing if isinstance(thing, type) else type(thing)
         if not isinstance(thing, types.FunctionType):  # Spark calls its methods by name.
             self._uses.add(*(name for each in cls.__mro__ for name in vars(each) if not name.startswith("_")))
@@ -164,7 +164,7 @@ class ReachedValues:
         return {"file": redacted(shown), "content": digest_of([path])}
 
     def _shown(self, found: Definition) -> list[str]:
-        """The lines of a function, without documentation and secrets."""
+        """Return the lines of a function, without documentation and secrets."""
         lines = []
         for line in text_of(found.node).splitlines():
             for secret in self._secrets:
@@ -242,7 +242,7 @@ class ReachedValues:
         return {"method": thing.__name__, "of": self.value(owner, depth)}
 
     def _of_library(self, function: types.FunctionType, depth: int) -> Data:
-        """A library's function by its name, and by what it captured if it was made at run time."""
+        """Return a library's function by its name, and by what it captured if it was made at run time."""
         if function is importlib.import_module:
             return {"not comparable": "it imports modules by names that it computes"}
         module, code = function.__globals__["__name__"], function.__code__
@@ -270,7 +270,7 @@ class ReachedValues:
 
 
 def text_of(node: ast.AST) -> str:
-    """The text of a function without documentation; of a long one the beginning."""
+    """Return the text of a function without documentation; of a long one the beginning."""
     node = copy.deepcopy(node)
     for each in ast.walk(node):
         body = getattr(each, "body", None)
@@ -295,7 +295,7 @@ _LONGEST = 20_000
 
 
 def essence(data: Any) -> Any:
-    """`data` without what is there for people to read."""
+    """Return `data` without what is there for people to read."""
     if isinstance(data, dict):
         return {key: essence(each) for key, each in data.items() if key not in _FOR_PEOPLE}
     return [essence(each) for each in data] if isinstance(data, list) else data
@@ -316,7 +316,7 @@ def _order(element: Any) -> tuple[str, str, str]:
 
 
 def _directory(thing: Any) -> str | None:
-    """The directory of the file that a function, a class or an object of a class comes from, unless it is installed."""
+    """Return the directory of the file that a function or a class comes from, unless it is installed."""
     if isinstance(thing, types.FunctionType):
         file = thing.__globals__.get("__file__")
     else:
@@ -328,7 +328,7 @@ def _directory(thing: Any) -> str | None:
 
 
 def digest_of(paths: Iterable[str]) -> str:
-    """A digest of all files below `paths`, hidden ones left out; `unknown` for what is not on this machine."""
+    """Return a digest of all files below `paths`, hidden ones left out; `unknown` for what is not on this machine."""
     found = hashlib.sha256()
     for path in sorted(paths):
         if not os.path.exists(path):

@@ -28,7 +28,7 @@ class SinkConformance(SinkTriggers):
     """What every sink must hold."""
 
     def result(self, frame: DataFrame, mode: OutputMode) -> DataFrame:
-        """The query: the rows as they are in append mode, or the total of each name."""
+        """Return the query: the rows as they are in append mode, or the total of each name."""
         from pyspark.sql import functions as F
 
         if mode == "append":
@@ -36,12 +36,12 @@ class SinkConformance(SinkTriggers):
         return frame.groupBy("name").agg(F.sum("total").alias("total"))
 
     def rows(self, step: int) -> Iterator[dict[str, Any]]:
-        """The input of one step: names are new in each, but for one that comes in every step."""
+        """Yield the input of one step: names are new in each, but for one that comes in every step."""
         for number in range(4):
             yield {"name": f"n{step}{number}", "total": step * 10 + number, "step": step}
 
     def feed(self, tmp_path: Path, step: int, *, shared: bool) -> None:
-        """Let the input of one step land."""
+        """Write the input of one step."""
         place = tmp_path / "input"
         place.mkdir(exist_ok=True)
         rows = [*self.rows(step), *([{"name": "shared", "total": step, "step": step}] if shared else [])]
@@ -50,7 +50,7 @@ class SinkConformance(SinkTriggers):
         unfinished.rename(place / f"{step}.json")
 
     def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
-        """The sink with the options that it needs to go back to an earlier batch."""
+        """Return the sink with the options that it needs to go back to an earlier batch."""
         return self.make(home, mode)
 
     def context(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkContext:
@@ -59,7 +59,7 @@ class SinkConformance(SinkTriggers):
     def frame(
         self, spark: SparkSession, tmp_path: Path, mode: OutputMode, *, stream: bool, steps: int = 1
     ) -> DataFrame:
-        """The query over all input; as a stream, with that of so many steps in a batch."""
+        """Return the query over all input; as a stream, with that of so many steps in a batch."""
         (tmp_path / "input").mkdir(exist_ok=True)
         reader: Any = spark.readStream.name(NAME).option("maxFilesPerTrigger", steps) if stream else spark.read
         frame = reader.schema("name STRING, total BIGINT, step INT").json(str(tmp_path / "input"))
@@ -173,7 +173,7 @@ class SinkConformance(SinkTriggers):
         try:
             query.processAllAvailable()
             if not older.facts.transactional:
-                # Nothing tells two drivers of such a sink apart: the older one continues.
+                # Such a sink cannot distinguish two drivers: the older one continues.
                 with suppress(SinkError):
                     newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
                 self.feed(tmp_path, 1, shared=False)
@@ -193,7 +193,7 @@ class SinkConformance(SinkTriggers):
     def test_a_copy_of_the_storage_is_refused_and_nothing_is_doubled(
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
-        """Two copies of one storage directory plan other rows for one batch: the second to write it must be told."""
+        """Two copies of one storage directory plan different rows for one batch: the second to write is refused."""
         mode: OutputMode = "append"
         told: list[HeadraceError] = []
         first = self.context(tmp_path, mode, on_error=told.append)
@@ -221,7 +221,7 @@ class SinkConformance(SinkTriggers):
     def test_a_query_begins_anew_beside_its_result_or_over_it(
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
-        """Each step is made twice, as after a crash; what was set aside comes back as it was, ledger included."""
+        """Each step is made twice, as after a crash; what was archived comes back as it was, ledger included."""
         modes = [mode for mode in OUTPUT_MODES if mode in self.make(home, mode).facts.modes]
         sink = self.make(home, modes[0])
         if not sink.facts.durable:

@@ -18,8 +18,7 @@ from headrace.errors import Finding, HeadraceError
 from headrace.history import History
 from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
-from headrace.verifier import beside
-from headrace.verifier.beside import VerifyingBeside
+from headrace.verifier.periodic import PeriodicVerifier
 from headrace.verifier.scope import WHOLE, RowScope
 from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
@@ -95,10 +94,10 @@ def beside_of(
     findings: list[Finding],
     *,
     parts: int = 1,
-) -> VerifyingBeside:
+) -> PeriodicVerifier:
     """What verifies each hundredth of a second, beside a run."""
-    monkeypatch.setattr(beside, "take_last_turn", object)
-    return VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
+    monkeypatch.setattr(periodic, "take_last_turn", object)
+    return PeriodicVerifier(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
 
 
 @pytest.mark.plain
@@ -148,7 +147,7 @@ def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.Monk
         raise ValueError("cancelled")
 
     begun, broken_off, ended, findings = threading.Event(), threading.Event(), list[str](), list[Finding]()
-    monkeypatch.setattr(beside, "break_last_turn_off", broken_off.set)
+    monkeypatch.setattr(periodic, "break_last_turn_off", broken_off.set)
     verifying = beside_of(monkeypatch, verify, findings)
     verifying.progressed(RECORD)
     assert begun.wait(60)
@@ -169,7 +168,7 @@ def test_no_session_is_begun_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
 
     looked, tried, findings = threading.Event(), list[str](), list[Finding]()
     verifying = beside_of(monkeypatch, verify, findings)
-    monkeypatch.setattr(beside, "take_last_turn", looked.set)
+    monkeypatch.setattr(periodic, "take_last_turn", looked.set)
     verifying.progressed(RECORD)
     assert looked.wait(60)
     time.sleep(0.1)
