@@ -52,28 +52,28 @@ def changed_by(
 
     executed: the code that ran while the query was built, which is not for rows; without it nothing is found.
     """
-    found: dict[tuple[str, str], Changed] = {}
+    changes: dict[tuple[str, str], Changed] = {}
     in_driver = {(code.co_filename, code.co_firstlineno, code.co_name) for code in executed}
     for code, scope in codes(function, is_own) if executed else ():
         if code in executed or code is getattr(function, "__code__", None):
             continue
         for name, line in _changes(code, scope, in_driver):
             where = Where(file=code.co_filename, line=line)
-            found.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
-    return tuple(found.values())
+            changes.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
+    return tuple(changes.values())
 
 
-def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Finding]:
+def driver_variables(query: Query, changes: tuple[Changed, ...]) -> Iterator[Finding]:
     """Report the variables of the driver that the functions for rows of `query` change."""
-    for each in found:
-        whose = "a lambda" if each.function == "<lambda>" else f"the function {each.function}"
+    for change in changes:
+        whose = "a lambda" if change.function == "<lambda>" else f"the function {change.function}"
         yield Finding(
             code="HR810",
-            what=f"{whose} of query '{query.name}' changes '{each.variable}', a variable of the driver: each worker "
+            what=f"{whose} of query '{query.name}' changes '{change.variable}', a variable of the driver: each worker "
             "changes a copy of its own, and the driver's stays as it is",
             fix="to count, declare a counter by hr.counter and add to it; to look something up, use hr.broadcast; what "
             "a worker is to remember, functools.lru_cache keeps",
-            where=each.where,
+            where=change.where,
         )
 
 
@@ -87,7 +87,7 @@ def _changes(
         return
     inside = bound_names(function.node)
     own = list(own_nodes(function.node))
-    elsewhere = {name for each in own if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names}
+    elsewhere = {name for part in own if isinstance(part, (ast.Global, ast.Nonlocal)) for name in part.names}
 
     def is_drivers(name: str) -> bool:
         if name in inside:
@@ -95,18 +95,18 @@ def _changes(
         owner = _owner(name, function)
         return owner is None or (code.co_filename, owner.line, owner.name) in in_driver
 
-    for each in own:
-        if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del)):
-            if each.id in elsewhere and is_drivers(each.id):
-                yield each.id, each.lineno
-        elif isinstance(each, (ast.Subscript, ast.Attribute)) and isinstance(each.ctx, (ast.Store, ast.Del)):
-            name = _root(each)
+    for part in own:
+        if isinstance(part, ast.Name) and isinstance(part.ctx, (ast.Store, ast.Del)):
+            if part.id in elsewhere and is_drivers(part.id):
+                yield part.id, part.lineno
+        elif isinstance(part, (ast.Subscript, ast.Attribute)) and isinstance(part.ctx, (ast.Store, ast.Del)):
+            name = _root(part)
             if name is not None and is_drivers(name):
-                yield name, each.lineno
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGING:
-            held = each.func.value
+                yield name, part.lineno
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
+            held = part.func.value
             if isinstance(held, ast.Name) and is_drivers(held.id) and _is_container(held.id, function, scope):
-                yield held.id, each.lineno
+                yield held.id, part.lineno
 
 
 def _owner(name: str, function: Definition) -> Definition | None:
@@ -129,11 +129,11 @@ def _is_container(name: str, function: Definition, scope: Mapping[str, Any]) -> 
     owner = _owner(name, function)
     if owner is None:
         return isinstance(scope.get(name), _CONTAINERS)
-    for each in own_nodes(owner.node):
-        if isinstance(each, (ast.Assign, ast.AnnAssign)):
-            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+    for part in own_nodes(owner.node):
+        if isinstance(part, (ast.Assign, ast.AnnAssign)):
+            targets = part.targets if isinstance(part, ast.Assign) else [part.target]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                value = each.value
+                value = part.value
                 made = value.func if isinstance(value, ast.Call) else None
                 called = made.id if isinstance(made, ast.Name) else made.attr if isinstance(made, ast.Attribute) else ""
                 if isinstance(value, _LITERALS) or called in _MAKERS:
@@ -195,7 +195,7 @@ def watched(
 
     A debugger, or a measurement of coverage, that watches calls itself stays in its place.
     """
-    found = Watched()
+    watch = Watched()
     former, modules = settings(), tuple(modules)
     variables = dict(_variables(modules))
 
@@ -206,13 +206,13 @@ def watched(
         if event == "call" and is_own(frame.f_code.co_filename):
             if not begun:
                 begun.append(settings())
-            found.executed.add(frame.f_code)
+            watch.executed.add(frame.f_code)
 
     before = sys.getprofile()
     if before is None:
         sys.setprofile(call)
     try:
-        yield found
+        yield watch
     finally:
         if before is None:
             sys.setprofile(None)
@@ -220,34 +220,36 @@ def watched(
         if before is None:
             former = begun[0] if begun else now
         names = sorted(former.keys() | now.keys())
-        found.settings = {
+        watch.settings = {
             name: (former.get(name), now.get(name)) for name in names if former.get(name) != now.get(name)
         }
-        found.variables = tuple(
+        watch.variables = tuple(
             dict.fromkeys(name for name, value in _variables(modules) if variables.get(name) != value)
         )
 
 
-def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
+def side_effects(query: Query, watch: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
     """Report what the functions of `query` changed or read while it was built."""
-    for name, (_, value) in found.settings.items():
-        what = f"takes {name} away while it is built, for every query of the session"
+    for name, (_, value) in watch.settings.items():
+        problem = f"takes {name} away while it is built, for every query of the session"
         if value is not None:
-            what = f"sets {name} to {value} while it is built, which every query of the session gets from then on, and "
-            what += "one whose checkpoint holds another value never"
-        yield query.finding("HR643", what, "declare the setting for the project or the target: spark: {KEY: VALUE}")
-    for each in asked:
-        if each.at_build:
+            problem = (
+                f"sets {name} to {value} while it is built, which every query of the session gets from then on, and "
+            )
+            problem += "one whose checkpoint holds another value never"
+        yield query.finding("HR643", problem, "declare the setting for the project or the target: spark: {KEY: VALUE}")
+    for call in asked:
+        if call.at_build:
             yield Finding(
                 code="HR644",
-                what=f"{each.function} of query '{query.name}' calls {each.call} when the query is built: the value "
+                what=f"{call.function} of query '{query.name}' calls {call.call} when the query is built: the value "
                 "stays until the query is started again, and the rows from then on follow another one",
                 fix="for the time of a batch use F.current_timestamp(), for a number by chance F.rand(); a value that "
                 "is meant to stay belongs into the project as a variable",
-                where=each.where,
+                where=call.where,
             )
-    if found.variables:
-        yield query.finding("HR645", f"changes {', '.join(found.variables[:3])} while it is built", _NO_STATE)
+    if watch.variables:
+        yield query.finding("HR645", f"changes {', '.join(watch.variables[:3])} while it is built", _NO_STATE)
 
 
 def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
@@ -263,9 +265,9 @@ def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
 def _text(value: Any) -> str:
     """Return a value as a text; of the objects in a container only their identity."""
     if isinstance(value, (list, tuple, set)):
-        return f"{type(value).__name__}:{[_shallow(each) for each in value]}"
+        return f"{type(value).__name__}:{[_shallow(part) for part in value]}"
     if isinstance(value, dict):
-        return f"dict:{[(_shallow(key), _shallow(each)) for key, each in value.items()]}"
+        return f"dict:{[(_shallow(key), _shallow(part)) for key, part in value.items()]}"
     return repr(value)
 
 

@@ -50,7 +50,7 @@ class CheckResult(PlainData):
 
     def only(self, codes: Sequence[str]) -> CheckResult:
         """Return the result with only the findings whose code begins with one of `codes`; all, if there are none."""
-        kept = tuple(each for each in self.findings if not codes or each.code.startswith(tuple(codes)))
+        kept = tuple(finding for finding in self.findings if not codes or finding.code.startswith(tuple(codes)))
         return replace(self, findings=kept)
 
     @property
@@ -69,8 +69,8 @@ def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
     if not query.sink.facts.adds_files:
         return
     folders = tuple(getattr(query.sink, "partition_by", ()))
-    each = f"{tasks} tasks write each batch" if tasks > 1 else "each batch writes a file or more"
-    each += f", a file for each value of {', '.join(map(str, folders))}" if folders else ""
+    per_batch = f"{tasks} tasks write each batch" if tasks > 1 else "each batch writes a file or more"
+    per_batch += f", a file for each value of {', '.join(map(str, folders))}" if folders else ""
     fix = "make batches less often, as every('1 minute'), let fewer tasks write (spark.sql.shuffle.partitions, "
     fix += "coalesce), or compact the table from time to time"
     if isinstance(query.trigger, Every):
@@ -78,12 +78,14 @@ def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
         files = round(_DAY_SECONDS / seconds) * tasks
         if files >= MANY_FILES:
             yield query.finding(
-                "HR646", f"may write {files:,} files a day: a batch every {query.trigger.interval}, and {each}", fix
+                "HR646",
+                f"may write {files:,} files a day: a batch every {query.trigger.interval}, and {per_batch}",
+                fix,
             )
     elif isinstance(query.trigger, (Default, RealTime)) and (tasks > 1 or folders):
         yield query.finding(
             "HR646",
-            f"may write very many small files: a batch follows the other as soon as there are rows, and {each}",
+            f"may write very many small files: a batch follows the other as soon as there are rows, and {per_batch}",
             fix,
         )
 

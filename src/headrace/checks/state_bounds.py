@@ -133,16 +133,16 @@ def _sum(state: KeptState) -> str:
 def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: str) -> StateBound:
     if join is None:
         return bound(bounded=True, kept_ms={}, until="by the watermark, for a time that cannot be determined")
-    told = [(_side_name(side), kept_ms(side, other)) for side, other in _join_sides(join)]
+    kept_by_side = [(_side_name(side), kept_ms(side, other)) for side, other in _join_sides(join)]
     after = " after its window's end" if join.windows else ""
-    parts = [f"{name} {'indefinitely' if kept is None else length(kept) + after}" for name, kept in told]
+    parts = [f"{name} {'indefinitely' if kept is None else length(kept) + after}" for name, kept in kept_by_side]
     later = [ms for side, other in _outer_sides(join) if (ms := _pace_ms(join, side, other, policy))]
     until = ", ".join(parts)
     until += "" if _direct(join) else ", and longer by what the operators before it hold rows back"
     rows = _all([side for side, _ in _outer_sides(join)], " or ")
     return bound(
-        bounded=all(kept is not None for _, kept in told),
-        kept_ms={name.strip("'"): kept for name, kept in told},
+        bounded=all(kept is not None for _, kept in kept_by_side),
+        kept_ms={name.strip("'"): kept for name, kept in kept_by_side},
         until=until,
         later_ms=max(later, default=None),
         appears=f"a row of {rows} without a match comes {length(max(later))} after its time at the earliest"
@@ -153,15 +153,15 @@ def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: 
 
 def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> int | None:
     """Return how long a row of `side` is kept if both inputs keep pace; None: indefinitely."""
-    delays = [each.delay for each in (join.left, join.right) if each.delay is not None]
+    delays = [one.delay for one in (join.left, join.right) if one.delay is not None]
     if side.behind is None or kept_ms(side, other) is None:
         return None
     return max(0, (min(delays) if policy == "max" else max(delays)) + side.behind)
 
 
-def joins(query: Query, found: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
+def joins(query: Query, stream_joins: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
     """Report what a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
-    for join in found:
+    for join in stream_joins:
         if misplaced := list(_misplaced(query, join)):
             yield from misplaced
             continue
@@ -218,18 +218,18 @@ def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
         if side.placed:
             continue
         if join.by_key:
-            what = (
+            problem = (
                 f"joins {_side_name(side)} and {_side_name(other)} on a column that has a watermark in "
                 f"{_side_name(other)} alone: a row of {_side_name(side)} that comes behind it {harm}"
             )
             fix = f"give {_side_name(side)} a watermark on the column that the join compares with that one"
         else:
-            what = (
+            problem = (
                 f"lets go of rows of {_side_name(side)} by the column that has the watermark, and the join condition "
                 f"bounds another one: a row that goes too early {harm}"
             )
             fix = f"bound the column of {_side_name(side)} that has the watermark, or give the watermark to the other"
-        yield query.finding("HR296", what, fix, severity="warning" if join.kind == "inner" else "error")
+        yield query.finding("HR296", problem, fix, severity="warning" if join.kind == "inner" else "error")
 
 
 def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
@@ -271,9 +271,9 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
             )
         elif _direct(join):
             past = [
-                f"{_side_name(each)} is {length(max(0, each.delay + side.behind))}"
-                for each in (join.left, join.right)
-                if each.delay is not None
+                f"{_side_name(one)} is {length(max(0, one.delay + side.behind))}"
+                for one in (join.left, join.right)
+                if one.delay is not None
             ]
             yield query.finding(
                 "HR276",
@@ -306,7 +306,7 @@ POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
     """Return the lengths and slides of windows that stand in the texts of the query and its views."""
-    found = set()
+    lengths = set()
     for transform in project.transforms_of(query):
         try:
             text = inspect.getsource(transform.function) if isinstance(transform, PythonTransform) else transform.sql
@@ -318,8 +318,8 @@ def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
             except ValueError:
                 continue
             if not match["more"]:
-                found.add((match["length"], match["slide"] or ""))
-    return found
+                lengths.add((match["length"], match["slide"] or ""))
+    return lengths
 
 
 def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[Finding]:

@@ -67,12 +67,12 @@ def _connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:
     for kind, name, facts in (*ends, ("sink", query.sink_kind, query.sink.facts)):
         if not getattr(facts, word):
             shown = f"'{name}'" if kind == "source" else name
-            what = f"{word}, which the {kind} {shown} does not take"
-            yield _unfit(query, what, f"use the trigger every('1 second'), or another {kind}")
+            problem = f"{word}, which the {kind} {shown} does not take"
+            yield _unfit(query, problem, f"use the trigger every('1 second'), or another {kind}")
 
 
-def _unfit(query: Query, what: str, fix: str) -> Finding:
-    return query.finding("HR261", f"has the trigger {what}", fix)
+def _unfit(query: Query, problem: str, fix: str) -> Finding:
+    return query.finding("HR261", f"has the trigger {problem}", fix)
 
 
 def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
@@ -133,21 +133,21 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
     reads = f"reads the {tables[0].whose}, which is refreshed while it runs,"
     reasons = []
     if isinstance(trigger, (Continuous, RealTime)):
-        what = f"has the trigger {trigger}, which makes no batches for it to change between"
-        reasons.append((what, "use the trigger every('1 second')"))
+        problem = f"has the trigger {trigger}, which makes no batches for it to change between"
+        reasons.append((problem, "use the trigger every('1 second')"))
     if not query.sink.facts.durable:
-        what = f"the sink {query.sink_kind} keeps nothing that a query could resume from"
-        reasons.append((what, "use a sink that lasts, such as files or sqlite"))
+        problem = f"the sink {query.sink_kind} keeps nothing that a query could resume from"
+        reasons.append((problem, "use a sink that lasts, such as files or sqlite"))
     if query.sink.facts.async_progress:
-        what = "has async_progress, so that batches would come again after each refresh"
-        reasons.append((what, "leave async_progress out"))
+        problem = "has async_progress, so that batches would come again after each refresh"
+        reasons.append((problem, "leave async_progress out"))
     for source in project.sources_of(query):
         if source.connector.facts.ephemeral:
-            what = f"the source '{source.name}' cannot resume from where the query halted"
-            reasons.append((what, "read from a source that keeps its rows"))
-    for what, fix in reasons:
+            problem = f"the source '{source.name}' cannot resume from where the query halted"
+            reasons.append((problem, "read from a source that keeps its rows"))
+    for problem, fix in reasons:
         fix = f"{fix}, or leave the {tables[0].word}'s refresh out"
-        yield query.finding("HR292", f"{reads} and {what}", fix)
+        yield query.finding("HR292", f"{reads} and {problem}", fix)
 
 
 def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:

@@ -64,13 +64,13 @@ def asked_by(
     is_own: whether a file is the user's, whose code is followed. executed: the code that ran when the query was built;
     other code runs later, for the rows.
     """
-    found: dict[tuple[str, str], Asked] = {}
+    calls: dict[tuple[str, str], Asked] = {}
     for code, scope in codes(function, is_own):
         for call, line in _calls(code, scope):
             where = Where(file=code.co_filename, line=line)
             asked = Asked(function=code.co_name, call=call, where=where, at_build=code in executed)
-            found.setdefault((code.co_name, call), asked)
-    return tuple(found.values())
+            calls.setdefault((code.co_name, call), asked)
+    return tuple(calls.values())
 
 
 def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
@@ -116,11 +116,11 @@ def _inside(thing: Any) -> list[Any]:
     if isinstance(thing, MethodType):
         return [thing.__func__]
     if isinstance(thing, type):
-        return [each for each in vars(thing).values() if isinstance(each, FunctionType)]
+        return [member for member in vars(thing).values() if isinstance(member, FunctionType)]
     if isinstance(thing, ModuleType):
         return []
-    known = getattr(thing, "__dict__", {})
-    return [known[name] for name in ("func", "__wrapped__") if isinstance(known.get(name), FunctionType)]
+    attributes = getattr(thing, "__dict__", {})
+    return [attributes[name] for name in ("func", "__wrapped__") if isinstance(attributes.get(name), FunctionType)]
 
 
 def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -158,7 +158,7 @@ def _imports(function: FunctionNode) -> Iterator[tuple[str, Any]]:
 
 def _module(name: str) -> ModuleType | None:
     """Return a module that code imports: one that is loaded, or one of Python's own with a clock or chance in it."""
-    ours = any(each.startswith(f"{name}.") for each in _CLOCK_OR_CHANCE) and name in sys.stdlib_module_names
+    ours = any(call.startswith(f"{name}.") for call in _CLOCK_OR_CHANCE) and name in sys.stdlib_module_names
     return sys.modules.get(name) or (import_module(name) if ours else None)
 
 
@@ -174,14 +174,14 @@ def known_call(thing: Any) -> str | None:
     if thing is None or isinstance(thing, (ModuleType, type)) or not callable(thing):
         return None
     name = _name(thing)
-    told = any(name == each or (each[-1] == "." and name.startswith(each)) for each in _CLOCK_OR_CHANCE)
-    return name if told and name not in _SEEDED else None
+    is_listed = any(name == listed or (listed[-1] == "." and name.startswith(listed)) for listed in _CLOCK_OR_CHANCE)
+    return name if is_listed and name not in _SEEDED else None
 
 
 def _name(thing: Any) -> str:
     owner = getattr(thing, "__self__", None)
     if isinstance(owner, type):
-        whose = next((each for each in (datetime, date) if issubclass(owner, each)), owner)
+        whose = next((base for base in (datetime, date) if issubclass(owner, base)), owner)
         module = whose.__module__.split(".")[0] if whose.__module__.startswith("pandas") else whose.__module__
         return f"{module}.{whose.__name__}.{thing.__name__}"
     if isinstance(owner, random.Random):
@@ -203,16 +203,16 @@ def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         )
 
 
-def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Iterator[Finding]:
+def clock_and_order(query: Query, facts: PlanFacts, facts_of_order: Determinism) -> Iterator[Finding]:
     """Report what does not affect exactly once, but makes another run give another answer."""
-    if clocks := [each for each in found.clocks if each not in facts.indeterminate]:
+    if clocks := [clock for clock in facts_of_order.clocks if clock not in facts.indeterminate]:
         yield query.finding(
             "HR640",
             f"asks for the time by {', '.join(clocks[:3])}: a batch that is made again keeps "
             "its time, so that it stays exactly once, but verify cannot compute it again",
             "where verify is to prove the result, take the time from a column of the source",
         )
-    ordered = [*found.by_order, *found.limits]
+    ordered = [*facts_of_order.by_order, *facts_of_order.limits]
     if ordered:
         yield query.finding(
             "HR641",
@@ -224,12 +224,12 @@ def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Itera
 
 def asked_by_functions(query: Query, asked: Sequence[Asked]) -> Iterator[Finding]:
     """Report functions of the user's that read a clock or chance, which Spark takes for deterministic."""
-    for each in asked:
-        if not each.at_build:
+    for call in asked:
+        if not call.at_build:
             yield Finding(
                 code="HR241",
-                what=f"the function {each.function} of query '{query.name}' calls {each.call}, so that it is not "
+                what=f"the function {call.function} of query '{query.name}' calls {call.call}, so that it is not "
                 f"deterministic: {_AT_LEAST_ONCE}",
                 fix="compute it from the row's own columns; a number by chance can be a hash of them",
-                where=each.where,
+                where=call.where,
             )

@@ -68,13 +68,13 @@ class PlanDifference:
         was, is_ = self.code
         code = "; its code was " if was and is_ else "; its code no longer has " if was else "; its code now has "
         code += " and is ".join(f"`{cut(line)}`" for line in self.code if line)
-        said = cut(self.said) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
-        return said + (code if was or is_ else "")
+        clause = cut(self.said) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
+        return clause + (code if was or is_ else "")
 
 
 def worst(differences: Sequence[PlanDifference]) -> Kind:
     """Return the verdict over all differences together."""
-    return max((each.verdict for each in differences), key=KINDS.index, default="same")
+    return max((difference.verdict for difference in differences), key=KINDS.index, default="same")
 
 
 def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tuple[list[str], tuple[str, ...]]:
@@ -85,7 +85,7 @@ def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tup
     if len(gone) != len(come):
         return [], names
     pairs = zip(sorted(gone, key=old.index), sorted(come, key=new.index), strict=True)
-    return [said for was, is_ in pairs for said in python_differences(before.python[was], now.python[is_])], names
+    return [change for was, is_ in pairs for change in python_differences(before.python[was], now.python[is_])], names
 
 
 def mixing(before: QueryForm) -> Kind:
@@ -105,10 +105,12 @@ def located(
     project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[PlanDifference]
 ) -> tuple[PlanDifference, ...]:
     """Return `differences`, each with its place: an option, a view, a table, a Python function, or the query."""
-    found = [replace(each, where=_end(project, query, each.about)) for each in differences]
+    placed = [replace(difference, where=_end(project, query, difference.about)) for difference in differences]
     return tuple(
-        each if each.where != NOWHERE else replace(each, where=_in_code(project, query, was, is_, each))
-        for each in found
+        difference
+        if difference.where != NOWHERE
+        else replace(difference, where=_in_code(project, query, was, is_, difference))
+        for difference in placed
     )
 
 
@@ -119,13 +121,16 @@ def _end(project: Project, query: Query, about: str) -> Where:
     if kind == "source" and name in project.sources:
         source = project.sources[name]
         names = source.connector.place_options if option == "place" else (option.partition(" ")[0],)
-        return next((source.lines[each] for each in names if each in source.lines), source.where)
+        return next((source.lines[key] for key in names if key in source.lines), source.where)
     if kind == "watermark" and name in project.sources and project.sources[name].watermark is not None:
         return project.sources[name].where
     if kind == "sink" and name != "function":
         # A path is that of the database, which may move with its tables.
         names = query.sink.place_options[::-1] if name == "place" else (name,)
-        return next((query.sink_lines[each] for each in names if each in query.sink_lines), query.sink_where)
+        return next(
+            (query.sink_lines[key] for key in names if key in query.sink_lines),
+            query.sink_where,
+        )
     if kind == "mode":
         return query.where
     return project.target.where if kind == "setting" else NOWHERE
@@ -157,17 +162,19 @@ def _of_text(thing: Any) -> Where:
 
 def place_of_code(project: Project, name: str) -> Where | None:
     """Return the file and the line of a function or a class of the project, by its module and its name there."""
-    modules = {shown_module(each.__name__): each for each in (*sys.modules.values(), *project.modules)}
+    modules = {shown_module(candidate.__name__): candidate for candidate in (*sys.modules.values(), *project.modules)}
     parts = name.split(".")
     beginnings = (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
-    module = next((modules[each] for each in beginnings if each in modules), None)
+    module = next((modules[candidate] for candidate in beginnings if candidate in modules), None)
     file = getattr(module, "__file__", None)
     if module is None or not file or not Path(file).resolve().is_relative_to(project.root.resolve()):
         return None
     wanted = name.removeprefix(f"{shown_module(module.__name__)}.")
     try:
         lines = [
-            line for each, line in _definitions(ast.parse(Path(file).read_text(encoding="utf-8")), "") if each == wanted
+            line
+            for candidate, line in _definitions(ast.parse(Path(file).read_text(encoding="utf-8")), "")
+            if candidate == wanted
         ]
     except (OSError, SyntaxError, ValueError):
         return None

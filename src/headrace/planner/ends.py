@@ -49,13 +49,13 @@ def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str,
     if places:
         # The directory, the table or the topics, in one spelling.
         named = [value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM]
-        found = [within(project, each) if isinstance(each, str) else each for each in named]
-        described["place"] = _alone(found) or _alone(places)
+        shown = [within(project, part) if isinstance(part, str) else part for part in named]
+        described["place"] = _alone(shown) or _alone(places)
     schema = connector.declared_schema()
     if schema is not None and connector.quarantines:
         described["judged columns"] = schema_fields(schema)
     elif schema is not None and connector.columns_by_position:
-        described["columns"] = [each.split()[0] for each in schema_fields(schema)]
+        described["columns"] = [part.split()[0] for part in schema_fields(schema)]
     return described
 
 
@@ -123,10 +123,12 @@ def schema_fields(schema: str) -> list[str]:
     from pyspark.sql.types import StructType
 
     try:
-        found = cast(StructType, StructType.fromDDL(schema))
+        parsed = cast(StructType, StructType.fromDDL(schema))
     except (PySparkException, ValueError):
         return [schema]
-    return [f"{each.name} {each.dataType.simpleString()}{'' if each.nullable else ' not null'}" for each in found]
+    return [
+        f"{column.name} {column.dataType.simpleString()}{'' if column.nullable else ' not null'}" for column in parsed
+    ]
 
 
 def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterator[tuple[str, Any]]:
@@ -144,7 +146,7 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
             for name, text in plain_options(value) if option.name == "options" else sorted(value.items()):
                 yield f"{option.name} {name}", within(project, str(text))
         elif isinstance(value, (list, tuple)):
-            yield option.name, [within(project, str(each)) for each in value]
+            yield option.name, [within(project, str(part)) for part in value]
         elif isinstance(value, (str, int, float, bool)):
             text = within(project, str(value))
             yield option.name, text.removeprefix("./").rstrip("/") if option.name in connector.place_options else text
@@ -165,12 +167,12 @@ def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
     """Return the former names of sources that look renamed, by their current names."""
     gone = {name: facts for name, facts in before.sources.items() if name not in now.sources}
     new = {name: facts for name, facts in now.sources.items() if name not in before.sources}
-    found = {}
+    renamed = {}
     for name, facts in new.items():
-        former = [each for each, was in gone.items() if was == facts]
+        former = [candidate for candidate, was in gone.items() if was == facts]
         if len(former) == 1 and list(new.values()).count(facts) == 1:
-            found[name] = former[0]
-    return found
+            renamed[name] = former[0]
+    return renamed
 
 
 def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
@@ -205,8 +207,8 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         )
 
 
-def _facts_shown(told: Mapping[str, Any] | None) -> str:
-    return "not read" if told is None else ", ".join(f"{key} {text_of(value)}" for key, value in told.items())
+def _facts_shown(facts: Mapping[str, Any] | None) -> str:
+    return "not read" if facts is None else ", ".join(f"{key} {text_of(value)}" for key, value in facts.items())
 
 
 # Earlier versions kept none of them.
@@ -275,8 +277,8 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
             why = "rows that are there stay under the former key, and no batch replaces them any more"
         elif key == "function":
             # Allowed by the guide: what it means depends on the code, which alone knows what it has written.
-            said, functions = python_changes(str(old.get(key)), str(new.get(key)), before, now)
-            changed = "; ".join(said)
+            changes, functions = python_changes(str(old.get(key)), str(new.get(key)), before, now)
+            changed = "; ".join(changes)
             verdict, part = "safe", f"the function of the sink{': ' * bool(changed)}{changed}"
             why = "rows from now on are written by the new code"
         elif key not in ("kind", "place") and old.get("kind") == new.get("kind"):

@@ -75,7 +75,7 @@ def form_of(
     # What a connector puts on a source is not the query's.
     plan = with_source_leaves(frame, streams, source_of)
     tree = plan_tree(frame.sparkSession, plan)
-    inputs = {key: renamed(each, called) if isinstance(each, str) else each for key, each in tree.inputs.items()}
+    inputs = {key: renamed(entry, called) if isinstance(entry, str) else entry for key, entry in tree.inputs.items()}
     tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
     static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
@@ -116,17 +116,17 @@ class _Code:
 
     def named(self, identity: int, name: str) -> str:
         """Return the name for the function of an expression."""
-        known = self._functions.get(identity)
-        if known is None:
+        function = self._functions.get(identity)
+        if function is None:
             return f"python {name}"
-        eval_type = BY_SESSION.get(known.eval_type, known.eval_type)
-        return self.kept(known.function, f"{eval_type} {known.return_type}")
+        eval_type = BY_SESSION.get(function.eval_type, function.eval_type)
+        return self.kept(function.function, f"{eval_type} {function.return_type}")
 
     def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
         """Record the meaning of `function`, with the content of the `files` that it opens, and return a name for it."""
-        told = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
-        digest = hashlib.sha256(f"{told['digest']} {further}".encode()).hexdigest()[:12]
-        self.found[f"python {digest}"] = told
+        record = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
+        digest = hashlib.sha256(f"{record['digest']} {further}".encode()).hexdigest()[:12]
+        self.found[f"python {digest}"] = record
         return f"python {digest}"
 
     def pieces(self, query: Query) -> dict[str, str]:
@@ -138,14 +138,14 @@ class _Code:
     def _piece(self, thing: Any) -> str:
         transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
         if isinstance(transform, PythonTransform):
-            told = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
-            return str(told["digest"])[:16]
+            record = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
+            return str(record["digest"])[:16]
         bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
         return hashlib.sha256(bare.encode()).hexdigest()[:16]
 
     def packages(self) -> dict[str, str]:
         """Return the versions of the installed packages that the functions use."""
-        tops = {name.partition(".")[0] for told in self.found.values() for name in libraries(told)}
+        tops = {name.partition(".")[0] for record in self.found.values() for name in libraries(record)}
         tops -= {*sys.stdlib_module_names, "pyspark", "headrace"}
         names = {name for top in tops for name in _distributions().get(top, ())}
         return {name: version(name) for name in sorted(names)}
@@ -195,8 +195,8 @@ class _Inputs:
             if not static.source:
                 return f"table {static.kind}"
             plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
-            told = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
-            return f"table {static.kind} given [{told}] by {self._code.kept(data_source(self._spark, static.source))}"
+            given = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
+            return f"table {static.kind} given [{given}] by {self._code.kept(data_source(self._spark, static.source))}"
         for table in self._tables:
             version_of = re.compile(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$")
             if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
@@ -209,15 +209,15 @@ class _Inputs:
 
     def _definition(self, table: Table) -> str:
         """Return what computes a refreshed table; its rows are no part of what a query means."""
-        beside = [each.transform for each in self._project.upstream(table.transform) if hasattr(each, "transform")]
-        told = []
-        for transform in (table.transform, *beside):
+        upstream = [thing.transform for thing in self._project.upstream(table.transform) if hasattr(thing, "transform")]
+        names = []
+        for transform in (table.transform, *upstream):
             if isinstance(transform, PythonTransform):
-                told.append(self._code.kept(transform.function, files=False))
+                names.append(self._code.kept(transform.function, files=False))
             else:
                 parsed = parsed_text(self._spark, transform.sql)
-                told.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
-        return ", ".join(told)
+                names.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
+        return ", ".join(names)
 
     def _within(self, path: str) -> str:
         return within(self._project, _local(path))
@@ -249,9 +249,9 @@ def _has_time(node: Node) -> bool:
 def _all(value: Any) -> Iterator[Node]:
     """Yield every node of a plan, and of the expressions in it."""
     if isinstance(value, list):
-        for each in value:
-            yield from _all(each)
+        for part in value:
+            yield from _all(part)
     elif isinstance(value, Node):
         yield value
-        for each in (*value.children, *value.arguments.values()):
-            yield from _all(each)
+        for part in (*value.children, *value.arguments.values()):
+            yield from _all(part)

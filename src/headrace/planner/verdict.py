@@ -44,7 +44,7 @@ class Judgement(PlainData):
 def judged(
     project: Project,
     query: Query,
-    known: Sequence[QueryRevision],
+    revisions: Sequence[QueryRevision],
     now: QueryRevision,
     *,
     begun: bool,
@@ -56,19 +56,21 @@ def judged(
     begun: whether a batch was committed. checkpoint: its directory, which shows the options that had no effect.
     versions: where the code that ran was noted.
     """
-    if not known or not begun:
+    if not revisions or not begun:
         return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
-    before = known[-1]
+    before = revisions[-1]
     assert now.form is not None, "what is to run has a form"
     try:
         was, is_ = QueryForm.of(before.form or {}), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
             return _by_fingerprint(query, before, now, unreadable)
-        found = [each for each in compare(was, is_) if not _has_no_effect(project, each, checkpoint)]
+        changes = [
+            difference for difference in compare(was, is_) if not _has_no_effect(project, difference, checkpoint)
+        ]
         if was.declared and was.declared == is_.declared and _takes_values(project, query):
-            found = list(map(_as_taken_again, found))
-        differences = located(project, query, was, is_, found)
-        if versions is not None and any(not each.about for each in differences):
+            changes = list(map(_as_taken_again, changes))
+        differences = located(project, query, was, is_, changes)
+        if versions is not None and any(not difference.about for difference in differences):
             differences = tuple(_with_code(differences, changed_line(project, query, versions)))
     except (TypeError, KeyError, ValueError) as error:
         return Judgement(
@@ -96,7 +98,9 @@ def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Pat
 def _takes_values(project: Project, query: Query) -> bool:
     """Whether the Python code of a query calls a clock or chance, which may put a value into its plan."""
     upstream = (getattr(thing, "transform", None) for thing in project.upstream(query.transform))
-    functions = (each.function for each in (query.transform, *upstream) if isinstance(each, PythonTransform))
+    functions = (
+        transform.function for transform in (query.transform, *upstream) if isinstance(transform, PythonTransform)
+    )
     return any(asked_by(function, is_users) for function in functions)
 
 
@@ -120,7 +124,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
     if judgement.verdict in ("same", "safe") or (judgement.verdict == "forward" and query.on_change == "forward"):
         return
     # While there is a more serious difference, what follows from the others does not matter.
-    for difference in (each for each in judgement.differences if each.verdict == judgement.verdict):
+    for difference in (one for one in judgement.differences if one.verdict == judgement.verdict):
         code, fix = _WAYS_OUT[difference.verdict]
         yield Finding(
             code=code,
@@ -162,22 +166,22 @@ def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> 
 
 
 def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
-    told = before.form or {}
-    what = f"what query '{query.name}' was cannot be compared with what it is: {error}"
+    form = before.form or {}
+    problem = f"what query '{query.name}' was cannot be compared with what it is: {error}"
     fix = f"restore the query's manifest from a backup, or {anew(query)}"
-    if isinstance(told.get("format"), int) and told["format"] > FORMAT:
-        what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
+    if isinstance(form.get("format"), int) and form["format"] > FORMAT:
+        problem = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
         fix = f"run it with Headrace {before.headrace}"
-    return Finding(code="HR539", what=what, fix=fix, where=query.where)
+    return Finding(code="HR539", what=problem, fix=fix, where=query.where)
 
 
 def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
     """Report the Python functions that look unchanged, and of which a part cannot be inspected."""
-    for key, told in is_.python.items():
-        if key in was.python and (why := not_comparable(told)):
+    for key, function in is_.python.items():
+        if key in was.python and (why := not_comparable(function)):
             yield Finding(
                 code="HR664",
-                what=f"whether {name_of(told)} of query '{query.name}' does what it did cannot be determined: "
+                what=f"whether {name_of(function)} of query '{query.name}' does what it did cannot be determined: "
                 f"{'; '.join(why)}",
                 fix="let it read constants, arguments and environment variables by names that stand in the code; "
                 f"`headrace verify {query.name}` shows whether the result is that of the code as it is now",
@@ -224,8 +228,8 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
             continue
         layout = newest_layout(project.storage, former)
         try:
-            known = forms(layout.manifest)
-            ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
+            revisions = forms(layout.manifest)
+            ran = QueryForm.of(revisions[-1].form or {}) if revisions else QueryForm()
         except (CheckpointError, TypeError, KeyError, ValueError):
             continue  # It is not declared any more, so its remains are ignored.
         if "place" in ran.sink and ran.sink == form.sink:

@@ -45,13 +45,25 @@ def evaluate(
     given: Mapping[str, GivenRows] | None = None,
     **inputs: GivenRows,
 ) -> ResultRows:
-    """Return the rows of `query` over inputs, given by the names of its sources (or in `given`): the batch query, all groups
-    closed.
+    """Answer `query` as a batch over given rows, with all groups closed.
 
-    Rows are dicts, tuples in the order of the columns, a pandas.DataFrame or the path of a file (JSON lines, .csv with
-    a header, .parquet); columns that are missing are NULL, and a source without rows is empty. Nothing is read from the
-    real sources; tables are computed, but for those that are given. Raises ProjectError for rows that do not fit, and
-    CheckFailed for a query that has no batch form, as one with a state function: run it by `timeline`.
+    Nothing is read from the real sources; tables are computed unless they are given.
+
+    Args:
+        project: The project of the query.
+        query: Its name.
+        spark: A session; None: the active one, or a local one for all tests of the process.
+        given: The inputs by name, as further keyword arguments are.
+        **inputs: Rows by the name of a source or a table: dicts, tuples in the order of the columns, a
+            pandas.DataFrame, or the path of a file (JSON lines, .csv with a header, .parquet). Missing columns are
+            NULL; a source without rows is empty.
+
+    Returns:
+        The rows of the result.
+
+    Raises:
+        ProjectError: Rows do not fit, or an input is unknown.
+        CheckFailed: The query has no batch form, such as one with a state function: use `timeline`.
     """
     declared = project.query(query)
     rows_of = {**(given or {}), **inputs}
@@ -128,14 +140,14 @@ def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) 
     return transform
 
 
-def require_batch_form(query: Query, found: BatchAnswer) -> None:
+def require_batch_form(query: Query, answer: BatchAnswer) -> None:
     """Raise CheckFailed for a query whose answer a batch cannot give."""
-    if found.by_function:
-        what = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
+    if answer.by_function:
+        problem = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
         fix = (
             "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: SELECT ..."
         )
-        raise CheckFailed(code="HR722", what=what, fix=fix, where=query.where)
+        raise CheckFailed(code="HR722", what=problem, fix=fix, where=query.where)
 
 
 def _whole(inlet: Inlet) -> SourcePrefix:

@@ -109,13 +109,15 @@ def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseRes
             differing, late, key = _run(project, case)
             result = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
         except HeadraceError as error:
-            placed = [each.but(where=case.where) if each.where == NOWHERE else each for each in error.findings]
+            placed = [
+                finding.but(where=case.where) if finding.where == NOWHERE else finding for finding in error.findings
+            ]
             result = CaseResult(case=case, error=project.redacted("\n".join(map(str, placed))))
         except AssertionError as error:
             result = CaseResult(case=case, error=project.redacted(str(error)))
         except Exception as error:
-            what = f"case '{case.name}' broke off: {type(error).__name__}: {first_line(error)}"
-            result = CaseResult(case=case, error=project.redacted(str(_wrong(case.where, what, _LOOK))))
+            problem = f"case '{case.name}' broke off: {type(error).__name__}: {first_line(error)}"
+            result = CaseResult(case=case, error=project.redacted(str(_wrong(case.where, problem, _LOOK))))
         yield replace(result, seconds=time.monotonic() - begun)
 
 
@@ -124,14 +126,24 @@ def fuzz_cases(
 ) -> Iterator[CaseResult]:
     """Fuzz each query, or all, over the rows of each of its cases or over generated ones, and yield the results."""
     for query in queries or project.queries:
-        known = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
-        known = known or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
-        for each in known:
+        query_cases = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
+        query_cases = query_cases or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
+        for query_case in query_cases:
             begun, name = time.monotonic(), "fuzz"
             try:
-                share, batch = seconds / len(known), each.batch if isinstance(each.batch, str) else None
+                share, batch = (
+                    seconds / len(query_cases),
+                    query_case.batch if isinstance(query_case.batch, str) else None,
+                )
                 result = fuzz(
-                    project, query, runs=runs, seed=seed, seconds=share, key=each.key, batch=batch, given=_rows(each)
+                    project,
+                    query,
+                    runs=runs,
+                    seed=seed,
+                    seconds=share,
+                    key=query_case.key,
+                    batch=batch,
+                    given=_rows(query_case),
                 )
                 compared = "" if result.compared else ", which were not compared"
                 unfit = (
@@ -166,10 +178,10 @@ def _run(project: Project, case: TestCase) -> tuple[list[RowDifference], list[Ro
 
 
 def _with_inputs(
-    project: Project, case: TestCase, found: list[RowDifference], key: Sequence[str]
+    project: Project, case: TestCase, differing: list[RowDifference], key: Sequence[str]
 ) -> list[RowDifference]:
-    if not (found and key):
-        return found
+    if not (differing and key):
+        return differing
     given = {name: rows for name, rows in _rows(case).items() if name not in project.tables}
     rows_of = {
         name: ResultRows(
@@ -179,7 +191,7 @@ def _with_inputs(
         for name, inlet in describe_sources(project, case.query, given).items()
         if not inlet.raw
     }
-    return [each.with_inputs(rows_of, key) for each in found]
+    return [difference.with_inputs(rows_of, key) for difference in differing]
 
 
 def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[RowDifference]:
@@ -200,8 +212,8 @@ def _inputs(case: TestCase) -> dict[str, list[Item]]:
             for name in sources:
                 inputs[name].append(step.get(name))
         elif not events:
-            known = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
-            fix = f"write rows by their source, or {known}"
+            known_words = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
+            fix = f"write rows by their source, or {known_words}"
             raise ProjectError(_wrong(case.where, f"case '{case.name}': {step!r} is no batch and no event", fix))
     return inputs
 
@@ -211,13 +223,13 @@ def _events(step: Any) -> Iterator[tuple[str, TimelineEvent]]:
     if isinstance(step, str) and step in _EVENTS:
         yield "", _EVENTS[step]()
     elif isinstance(step, dict) and len(step) == 1:
-        [(word, told)] = step.items()
-        if word == "clock" and isinstance(told, str):
-            yield "", Clock(told)
-        elif word == "refresh" and isinstance(told, dict):
-            yield "", Refresh(**told)
-        elif word == "watermark" and isinstance(told, dict):
-            yield from ((name, Watermark(str(at))) for name, at in told.items())
+        [(word, value)] = step.items()
+        if word == "clock" and isinstance(value, str):
+            yield "", Clock(value)
+        elif word == "refresh" and isinstance(value, dict):
+            yield "", Refresh(**value)
+        elif word == "watermark" and isinstance(value, dict):
+            yield from ((name, Watermark(str(at))) for name, at in value.items())
 
 
 def _of_file(project: Project, file: Path) -> Iterator[TestCase]:
@@ -266,8 +278,8 @@ def _faults(
         elif not isinstance(plain[key], _KINDS[key][0]):
             yield _wrong(entry.where, f"{case}: `{key}` is not {_KINDS[key][1]}", f"write {_KINDS[key][1]}")
     if "query" not in plain or (isinstance(plain["query"], str) and plain["query"] not in project.queries):
-        what = f"{case}: no query is named '{plain.get('query')}'"
-        yield _wrong(where, what, nearest(str(plain.get("query")), project.queries))
+        problem = f"{case}: no query is named '{plain.get('query')}'"
+        yield _wrong(where, problem, nearest(str(plain.get("query")), project.queries))
     if ("given" in plain) == ("batches" in plain):
         fix = "write `given`, to be answered as a batch, or `batches`, to be run as a stream"
         yield _wrong(where, f"{case} needs one of `given` and `batches`", fix)
@@ -291,5 +303,5 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 _LOOK = "correct what the case gives or expects; or, if the query's own code failed, that"
 
 
-def _wrong(where: Where, what: str, fix: str) -> Finding:
-    return Finding(code="HR721", what=what, fix=fix, where=where)
+def _wrong(where: Where, problem: str, fix: str) -> Finding:
+    return Finding(code="HR721", what=problem, fix=fix, where=where)

@@ -75,8 +75,8 @@ class TimelineDriver:
         kept = query.sink if sink else Kept(key=key or key_of(query))
         self._holds = sink if callable(sink) else None
         if sink and self._holds is None and not readable_back(query.sink):
-            what = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
-            raise ProjectError(code="HR721", what=what, fix="leave `sink` out", where=query.where)
+            problem = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
+            raise ProjectError(code="HR721", what=problem, fix="leave `sink` out", where=query.where)
         self.query = replace(query, sink=kept, trigger=Default(), renamed_from=())
         target = Target(
             name=project.target.name,
@@ -142,8 +142,8 @@ class TimelineDriver:
             self._stop()  # A source is read in two places, or several get rows.
         rows = sum(put(self.inlets[name]) for name, put in puts.items())
         if crashes and not rows:
-            what = f"query '{self.query.name}' cannot crash in a batch without rows"
-            raise ProjectError(code="HR721", what=what, fix="put the crash behind a batch that has rows")
+            problem = f"query '{self.query.name}' cannot crash in a batch without rows"
+            raise ProjectError(code="HR721", what=problem, fix="put the crash behind a batch that has rows")
         for crash in crashes:
             self._dies_at = crash.boundary
             self._wait()
@@ -153,8 +153,10 @@ class TimelineDriver:
     def _refresh(self, event: Refresh) -> None:
         self._stop()
         if self._waits:
-            what = f"query '{self.query.name}' has a batch planned for its timers, which sees the tables as they were"
-            raise ProjectError(code="HR721", what=what, fix="leave Refresh(...) out", where=self.query.where)
+            problem = (
+                f"query '{self.query.name}' has a batch planned for its timers, which sees the tables as they were"
+            )
+            raise ProjectError(code="HR721", what=problem, fix="leave Refresh(...) out", where=self.query.where)
         self.tables.give(event.tables)
 
     def _wait(self) -> None:

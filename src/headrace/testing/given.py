@@ -111,8 +111,10 @@ class Inlet:
     def mark(self, number: int, time: datetime) -> int:
         """Let a row in that moves the watermark to `time`, and that no query sees. Raises ProjectError."""
         if self.source.watermark is None or self.raw:
-            what = f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
-            raise ProjectError(code="HR721", what=what, fix="leave Watermark(...) out", where=self.source.where)
+            problem = (
+                f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
+            )
+            raise ProjectError(code="HR721", what=problem, fix="leave Watermark(...) out", where=self.source.where)
         late = time + timedelta(seconds=self.source.watermark.delay.seconds)
         return self._write(number, [json.dumps({self.source.watermark.column: json_value(late), _MARK: True})])
 
@@ -136,8 +138,8 @@ def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource 
             try:
                 values[field.name] = plain_value(record.get(field.name), field.dataType)
             except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-                what = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
-                raise _unfit(of, what, f"correct the row {row!r}") from error
+                problem = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
+                raise _unfit(of, problem, f"correct the row {row!r}") from error
         yield values
 
 
@@ -150,8 +152,8 @@ def _record(row: Any, names: Sequence[str], of: NamedSource | Table) -> Mapping[
     if isinstance(row, str) or not isinstance(row, Sequence):
         row = (row,)
     if len(row) > len(names):
-        what = f"the row {row!r} has {len(row)} values for {len(names)} columns"
-        raise _unfit(of, what, f"give values for ({', '.join(names)}), or a dict")
+        problem = f"the row {row!r} has {len(row)} values for {len(names)} columns"
+        raise _unfit(of, problem, f"give values for ({', '.join(names)}), or a dict")
     return dict(zip(names, row, strict=False))
 
 
@@ -171,8 +173,8 @@ def inlets(
     sources = {source.name: source for source in project.sources_of(query)}
     for name in batches:
         if name not in sources:
-            what = f"query '{query.name}' reads no source '{name}'"
-            raise ProjectError(code="HR721", what=what, fix=nearest(name, sources), where=query.where)
+            problem = f"query '{query.name}' reads no source '{name}'"
+            raise ProjectError(code="HR721", what=problem, fix=nearest(name, sources), where=query.where)
     send_code(project, spark)  # A source of the project's own is asked for its columns in a process of Python.
     made = {}
     with registered_tables(project, query, spark):
@@ -245,10 +247,10 @@ def _read(file: Path, of: NamedSource | Table) -> list[dict[str, Any]]:
             return [{name: value or None for name, value in row.items()} for row in rows]
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        what = f"its rows cannot be read from '{file}': {error}"
-        raise _unfit(of, what, "give a file of JSON lines, a .csv with a header or a .parquet") from error
+        problem = f"its rows cannot be read from '{file}': {error}"
+        raise _unfit(of, problem, "give a file of JSON lines, a .csv with a header or a .parquet") from error
 
 
-def _unfit(of: NamedSource | Table, what: str, fix: str) -> ProjectError:
+def _unfit(of: NamedSource | Table, problem: str, fix: str) -> ProjectError:
     word = of.word if isinstance(of, Table) else "source"
-    return ProjectError(code="HR720", what=f"{word} '{of.name}': {what}", fix=fix, where=of.where)
+    return ProjectError(code="HR720", what=f"{word} '{of.name}': {problem}", fix=fix, where=of.where)

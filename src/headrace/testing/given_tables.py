@@ -37,14 +37,14 @@ class GivenTables:
         """Prepare the stand-ins. Raises ProjectError for a name that is no table of the query."""
         self._given: dict[str, Any] = {}
         self._root, self._spark = project.root, spark
-        known = {thing.name: thing for thing in project.upstream(query.transform) if isinstance(thing, Table)}
+        tables = {thing.name: thing for thing in project.upstream(query.transform) if isinstance(thing, Table)}
         for name in names:
-            if name not in known:
-                what = f"query '{query.name}' reads no table '{name}'"
-                raise ProjectError(code="HR721", what=what, fix=nearest(name, known), where=query.where)
-        self._declared = {name: known[name] for name in names}
-        self._schemas = {name: _columns(project, known[name], spark) for name in names if not known[name].broadcast}
-        stand_ins = {name: _standing_in(known[name], len(_ALL)) for name in names}
+            if name not in tables:
+                problem = f"query '{query.name}' reads no table '{name}'"
+                raise ProjectError(code="HR721", what=problem, fix=nearest(name, tables), where=query.where)
+        self._declared = {name: tables[name] for name in names}
+        self._schemas = {name: _columns(project, tables[name], spark) for name in names if not tables[name].broadcast}
+        stand_ins = {name: _standing_in(tables[name], len(_ALL)) for name in names}
         _ALL.extend([self] if names else [])
         self.project = replace(project, tables={**project.tables, **stand_ins})
 

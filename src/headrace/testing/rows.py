@@ -36,8 +36,8 @@ class ResultRow:
         try:
             return self._values[name]
         except KeyError:
-            what = f"the row has no column '{name}'"
-            raise AttributeError(f"{what}; {nearest(name, self._values)}") from None
+            problem = f"the row has no column '{name}'"
+            raise AttributeError(f"{problem}; {nearest(name, self._values)}") from None
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -83,8 +83,8 @@ class ResultRows(Collection[ResultRow]):
         self.columns = tuple(schema.names)
         self._types = {field.name: field.dataType for field in schema}
         if other := next((name for name in self.key if name not in self.columns), None):
-            what = f"the key names '{other}', which the result does not have"
-            raise ProjectError(code="HR720", what=what, fix=nearest(other, self.columns))
+            problem = f"the key names '{other}', which the result does not have"
+            raise ProjectError(code="HR720", what=problem, fix=nearest(other, self.columns))
         first = [self.columns.index(name) for name in self.key]
         values = sorted((tuple(row) for row in rows), key=lambda row: _order(row, first))
         self._rows = [ResultRow(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
@@ -116,7 +116,7 @@ class ResultRows(Collection[ResultRow]):
         return len(self._rows)
 
     def __contains__(self, row: object) -> bool:
-        return any(each == row for each in self._rows)
+        return any(other == row for other in self._rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Iterable):
@@ -139,13 +139,13 @@ class ResultRows(Collection[ResultRow]):
 
     def _value(self, row: Mapping[str, Any], name: str) -> Any:
         if name not in row:
-            what = f"the expected row {dict(row)!r} has no column '{name}', which other rows have"
-            raise ProjectError(code="HR720", what=what, fix=f"give `{name}` in each row, or in none")
+            problem = f"the expected row {dict(row)!r} has no column '{name}', which other rows have"
+            raise ProjectError(code="HR720", what=problem, fix=f"give `{name}` in each row, or in none")
         try:
             return plain_value(row[name], self._types[name])
         except (ValueError, TypeError, ArithmeticError, AttributeError):
-            what = f"{row[name]!r} is no {self._types[name].simpleString()} for column '{name}'"
-            raise ProjectError(code="HR720", what=what, fix=f"correct the expected row {dict(row)!r}") from None
+            problem = f"{row[name]!r} is no {self._types[name].simpleString()} for column '{name}'"
+            raise ProjectError(code="HR720", what=problem, fix=f"correct the expected row {dict(row)!r}") from None
 
     def only(self, columns: Sequence[str]) -> ResultRows:
         """Return the rows with these columns alone."""
@@ -218,21 +218,21 @@ def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifferen
             lacking.append(row)
         else:
             del left[at]
-    found = []
+    differing = []
     for row in lacking:
         alike = (all(same(row[name], other[name]) for name in wanted.key) for other in left if wanted.key)
         at = next((number for number, is_same in enumerate(alike) if is_same), None)
-        found.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
-    return [*found, *(RowDifference(expected=None, actual=row) for row in left)]
+        differing.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
+    return [*differing, *(RowDifference(expected=None, actual=row) for row in left)]
 
 
-def described(found: Sequence[RowDifference], most: int = 20) -> str:
+def described(differing: Sequence[RowDifference], most: int = 20) -> str:
     """Return the differences, a line each: `-` what was expected, `+` what there is."""
     lines = []
-    for each in found[:most]:
-        lines += [f"  - {each.expected!r}"] if each.expected is not None else []
-        lines += [f"  + {each.actual!r}"] if each.actual is not None else []
-    more = [f"  and {len(found) - most} more"] if len(found) > most else []
+    for difference in differing[:most]:
+        lines += [f"  - {difference.expected!r}"] if difference.expected is not None else []
+        lines += [f"  + {difference.actual!r}"] if difference.actual is not None else []
+    more = [f"  and {len(differing) - most} more"] if len(differing) > most else []
     return "\n".join([*lines, *more])
 
 
@@ -273,7 +273,7 @@ def without_zone(kind: DataType) -> DataType:
     if isinstance(kind, T.MapType):
         return T.MapType(without_zone(kind.keyType), without_zone(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(each.name, without_zone(each.dataType), each.nullable) for each in kind])
+        return T.StructType([T.StructField(part.name, without_zone(part.dataType), part.nullable) for part in kind])
     return kind
 
 
@@ -326,9 +326,9 @@ def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
     record = dict(row) if isinstance(row, Mapping) else dict(zip(columns, row, strict=False))
     unknown = next((name for name in record if name not in columns), None)
     if unknown is not None or len(record) != len(row) or not (isinstance(row, Mapping) or len(row) == len(columns)):
-        what = f"the expected row {row!r} has a column '{unknown}' that the result has not"
+        problem = f"the expected row {row!r} has a column '{unknown}' that the result has not"
         if unknown is None:
-            what = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"
+            problem = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"
         fix = nearest(str(unknown), columns) if unknown else f"give the values of ({', '.join(columns)})"
-        raise ProjectError(code="HR720", what=what, fix=fix)
+        raise ProjectError(code="HR720", what=problem, fix=fix)
     return record

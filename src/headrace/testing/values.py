@@ -46,8 +46,8 @@ def plain_value(value: Any, kind: DataType) -> Any:
     if isinstance(value, float) and math.isnan(value) and not isinstance(kind, T.FloatType | T.DoubleType):
         return None  # As pandas has NULL.
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
-        found = moment(value)
-        return found.to_pydatetime() if hasattr(found, "to_pydatetime") else found
+        time = moment(value)
+        return time.to_pydatetime() if hasattr(time, "to_pydatetime") else time
     if isinstance(kind, T.DateType):
         return moment(value).date() if isinstance(value, str | datetime) else value
     if isinstance(kind, T.DecimalType):
@@ -75,7 +75,7 @@ def plain_value(value: Any, kind: DataType) -> Any:
         unknown = [name for name in parts if name not in kind.names]
         if unknown:
             raise ValueError(f"a field '{unknown[0]}'")
-        return {each.name: plain_value(parts.get(each.name), each.dataType) for each in kind}
+        return {field.name: plain_value(parts.get(field.name), field.dataType) for field in kind}
     return value
 
 
@@ -99,7 +99,7 @@ def json_value(value: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    found = int(value)
-    if not isinstance(value, str) and found != value:
+    whole = int(value)
+    if not isinstance(value, str) and whole != value:
         raise ValueError(f"{value!r}")
-    return found
+    return whole

@@ -61,10 +61,10 @@ def version_ranges(
     if not tables.declared:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),))
     parts = [part for part in _parts(tables.record, through, frozenset(tables.declared)) if part[1] >= since]
-    known = [part for part in parts if part[2]]
-    if not known:
+    recorded = [part for part in parts if part[2]]
+    if not recorded:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))
-    for first, last, versions in known:
+    for first, last, versions in recorded:
         if gone := tables.gone(versions):
             raise CheckFailed(
                 code="HR563",
@@ -75,7 +75,7 @@ def version_ranges(
             )
     caveats = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
     if caveats:
-        parts[0] = (*parts[0][:2], known[0][2])
+        parts[0] = (*parts[0][:2], recorded[0][2])
     return VersionRanges(
         all=tuple(
             VersionRange(first=first, last=last, tables=tables.frames(versions)) for first, last, versions in parts
@@ -132,8 +132,8 @@ def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
 
 
 def _unknown(query: Query, last: int) -> Finding:
-    what = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
-    return undetermined(query, what, "look whether the differing rows below are of those batches", by_rerun=False)
+    problem = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
+    return undetermined(query, problem, "look whether the differing rows below are of those batches", by_rerun=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,27 +150,27 @@ class Range:
 
 def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
     """Return the ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
-    known = [each for each in forms(layout.manifest) if each.from_batch <= through]
-    if not known:
+    revisions = [revision for revision in forms(layout.manifest) if revision.from_batch <= through]
+    if not revisions:
         return (Range(first=0, last=through, newest=True),)
-    found: list[Range] = []
-    for index, form in enumerate(known):
-        first = form.from_batch if found else 0
-        last = known[index + 1].from_batch - 1 if index + 1 < len(known) else through
+    merged: list[Range] = []
+    for index, form in enumerate(revisions):
+        first = form.from_batch if merged else 0
+        last = revisions[index + 1].from_batch - 1 if index + 1 < len(revisions) else through
         if last < first:
             continue
-        newest = means_the_same(_continued(known, index), known[-1])
-        if found and found[-1].newest and newest:
-            first = found.pop().first
-        found.append(Range(first=first, last=last, newest=newest))
-    return tuple(found)
+        newest = means_the_same(_continued(revisions, index), revisions[-1])
+        if merged and merged[-1].newest and newest:
+            first = merged.pop().first
+        merged.append(Range(first=first, last=last, newest=newest))
+    return tuple(merged)
 
 
-def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
+def _continued(revisions: Sequence[QueryRevision], index: int) -> QueryRevision:
     """Return the last of the forms that differ from this one only by names of sources."""
-    while index + 1 < len(known) and known[index + 1].continues:
+    while index + 1 < len(revisions) and revisions[index + 1].continues:
         index += 1
-    return known[index]
+    return revisions[index]
 
 
 def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
@@ -180,7 +180,7 @@ def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
             forms_of_both = QueryForm.of(one.form), QueryForm.of(other.form)
         except (TypeError, KeyError, ValueError):
             return False  # Of a newer version, or damaged: nothing is proved by it.
-        if not any(each.unreadable for each in forms_of_both):
+        if not any(form.unreadable for form in forms_of_both):
             return worst(compare_forms(*forms_of_both)) in ("same", "safe")
     by_spark = one.spark != other.spark and one.shape is not None and one.shape == other.shape
     return one.fingerprint == other.fingerprint or by_spark

@@ -71,13 +71,13 @@ class Comparison:
 
 def schema_differences(expected: StructType, actual: StructType) -> tuple[str, ...]:
     """Return what differs in names and types, a sentence's part each; order, nullability and metadata do not count."""
-    wanted, found = ({each.name: each.dataType.simpleString() for each in schema} for schema in (expected, actual))
-    missing = [f"column '{name}' is missing in the sink" for name in wanted if name not in found]
-    extra = [f"the sink has a column '{name}' that the query has not" for name in found if name not in wanted]
+    wanted, held = ({field.name: field.dataType.simpleString() for field in schema} for schema in (expected, actual))
+    missing = [f"column '{name}' is missing in the sink" for name in wanted if name not in held]
+    extra = [f"the sink has a column '{name}' that the query has not" for name in held if name not in wanted]
     types = [
-        f"column '{name}' is {found[name]} in the sink and {wanted[name]} in the query"
+        f"column '{name}' is {held[name]} in the sink and {wanted[name]} in the query"
         for name in wanted
-        if name in found and wanted[name] != found[name]
+        if name in held and wanted[name] != held[name]
     ]
     return (*missing, *extra, *types)
 
@@ -130,10 +130,10 @@ def _less_rejected(
         return counted
     keys = counted.where(f"{_EXCUSED} > 0").select(*[F.col(name).alias(f"key_{name}") for name in by]).distinct()
     same_key = [F.col(name).eqNullSafe(F.col(f"key_{name}")) for name in by]
-    known = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
+    marked = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
     spare = F.col("replaced") & (F.col(ACTUAL) > F.col(EXPECTED))
     held = F.when(spare, F.col(EXPECTED)).otherwise(F.col(ACTUAL))
-    return known.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
+    return marked.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
 
 
 @contextmanager
@@ -165,7 +165,9 @@ def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataF
 
     parts = [part for name, field in zip(expected.columns, schema, strict=True) for part in _parts(F.col(name), field)]
     hashes = [F.xxhash64(*parts), F.xxhash64(F.lit(1), *parts)]
-    halves = [half for each in hashes for half in (each.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(each, 32))]
+    halves = [
+        half for whole in hashes for half in (whole.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(whole, 32))
+    ]
     named = [half.alias(f"h{index}") for index, half in enumerate(halves)]
     both = expected.select(F.lit(0).alias("side"), *named).union(actual.select(F.lit(1).alias("side"), *named))
     sums = [F.sum(f"h{index}").alias(f"h{index}") for index in range(len(halves))]
@@ -177,8 +179,8 @@ def _parts(column: Column, field: StructField) -> Iterator[Column]:
     from pyspark.sql.types import StructType
 
     if isinstance(field.dataType, StructType):
-        for each in field.dataType:
-            yield from _parts(column[each.name], each)
+        for inner in field.dataType:
+            yield from _parts(column[inner.name], inner)
     else:
         yield column
     yield column.isNull()
@@ -206,8 +208,8 @@ def _totalled(counted: DataFrame) -> DataFrame:
 
     missing = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
     unexpected = F.greatest(F.col(ACTUAL) - F.col(EXPECTED), F.lit(0))
-    each = (F.col(EXPECTED), F.col(ACTUAL), missing, unexpected)
-    return counted.observe(_TOTALS, *[F.sum(column).alias(f"total{index}") for index, column in enumerate(each)])
+    totals = (F.col(EXPECTED), F.col(ACTUAL), missing, unexpected)
+    return counted.observe(_TOTALS, *[F.sum(column).alias(f"total{index}") for index, column in enumerate(totals)])
 
 
 def _differing(counted: DataFrame) -> DataFrame:
@@ -242,12 +244,12 @@ def differences(
     ordered = pairs.orderBy(F.to_json(F.coalesce("expected", "actual"))).limit(MOST)
     if most <= MOST:
         first = ordered.collect()
-        found = Counter(row["kind"] for row in first)
+        kinds = Counter(row["kind"] for row in first)
     else:
         with _persisted(pairs):
-            found = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
+            kinds = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
             first = ordered.collect()
-    counts = {kind: int(found[kind]) for kind in ("missing", "unexpected", "different")}
+    counts = {kind: int(kinds[kind]) for kind in ("missing", "unexpected", "different")}
     return counts, tuple(_difference(row, schema.names, key) for row in first)
 
 
@@ -268,7 +270,7 @@ def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tu
         times = F.explode(F.sequence(F.lit(1), (F.col(more) - F.col(less)).cast("int")))
         rows = rest.where(f"{more} > {less}").select(*columns, times.alias("copy")).select(*columns, rank)
         return rows.select(
-            F.struct(*columns).alias(name), *[F.col(each).alias(f"{name}_{each}") for each in by], "rank"
+            F.struct(*columns).alias(name), *[F.col(by_column).alias(f"{name}_{by_column}") for by_column in by], "rank"
         )
 
     left = side(EXPECTED, ACTUAL, "expected")
@@ -321,7 +323,7 @@ def holds(type_: DataType, *names: str) -> bool:
             kind = value.get("type")
             inner = [value.get(part) for part in ("elementType", "keyType", "valueType")]
             inner += [field["type"] for field in value.get("fields", [])]
-            return kind in names or any(search(each) for each in inner)
+            return kind in names or any(search(part_type) for part_type in inner)
         return value in names
 
     return search(text)

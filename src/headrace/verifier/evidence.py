@@ -126,7 +126,7 @@ class Evidence:
             return undecided
         if obstacle := rerun.obstacle():
             return replace(undecided, findings=(*findings, obstacle))
-        by_order = expected.by_function or any(isinstance(each, Caveat) and each.by_order for each in findings)
+        by_order = expected.by_function or any(isinstance(caveat, Caveat) and caveat.by_order for caveat in findings)
         try:
             with rerun.rows() as rows, blame_the_sink(query, self.snapshot):
                 comparison = self._compare(rows)
@@ -203,7 +203,7 @@ class Evidence:
         rows: DataFrame = reduce(lambda one, other: one.unionByName(other), (answer.frame for answer in answers))
         comparison = compare(self.in_scope(rows), self.in_scope(snapshot.rows), snapshot.key, snapshot.rejected)
         lacking, judged = comparison.missing + comparison.different, " and ".join(map(str, own))
-        differences = tuple(each for each in comparison.differences if each.kind != "unexpected")
+        differences = tuple(difference for difference in comparison.differences if difference.kind != "unexpected")
         verdict = replace(with_counts(verdict, comparison), unexpected=0, differences=differences)
         if lacking:
             problem = f"of what {judged} gave, {lacking} rows are missing in the sink or have other values"

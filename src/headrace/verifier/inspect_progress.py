@@ -94,7 +94,7 @@ def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Wat
         following_ms = entries[newest].watermark_ms if commit is None else commit.next_watermark_ms
         moved = [now.batch for before, now in pairwise(entries.values()) if now.watermark_ms != before.watermark_ms]
         since = max(moved, default=first) if following_ms == entries[newest].watermark_ms else None
-        records = [each for each in _records(project, layout) if each.batch in entries]
+        records = [record for record in _records(project, layout) if record.batch in entries]
         sources = tuple(_sources(project, query, records, since, _moment(following_ms)))
         return Watermarks(
             query=query.name,
@@ -125,11 +125,11 @@ def _sources(
 ) -> Iterator[WatermarkedSource]:
     declared = [source for source in project.sources_of(query) if source.watermark is not None]
     names = {source.name for source in declared}
-    given = [(record.batch, each) for record in records for each in record.sources if each.name in names and each.rows]
-    standing = {each.name for batch, each in given if since is not None and batch >= since}
+    given = [(record.batch, part) for record in records for part in record.sources if part.name in names and part.rows]
+    standing = {part.name for batch, part in given if since is not None and batch >= since}
     for source in declared:
         assert source.watermark is not None, "the others were left out"
-        own = [(batch, each.rows) for batch, each in given if each.name == source.name]
+        own = [(batch, part.rows) for batch, part in given if part.name == source.name]
         yield WatermarkedSource(
             source=source.name,
             column=source.watermark.column,
@@ -243,12 +243,12 @@ def known_batches(query: Query, checkpoint: Checkpoint, archive: Archive) -> tup
     """Return the first batch from which on all are known, and the newest one. Raises CheckFailed if there is none."""
     newest = checkpoint.last_batch
     if newest is None:
-        what = f"query '{query.name}' has planned no batch yet"
+        problem = f"query '{query.name}' has planned no batch yet"
         fix = f"run it first: headrace run {query.name}"
-        raise CheckFailed(code="HR588", what=what, fix=fix, where=query.where)
-    known = {*checkpoint.offset_numbers(), *archive.entries()}
+        raise CheckFailed(code="HR588", what=problem, fix=fix, where=query.where)
+    numbers = {*checkpoint.offset_numbers(), *archive.entries()}
     first = newest
-    while first - 1 in known:
+    while first - 1 in numbers:
         first -= 1
     return first, newest
 
@@ -288,10 +288,10 @@ def _is_number(value: Any) -> bool:
 
 def _lags(project: Project, query: Query, checkpoint: Checkpoint, archive: Archive) -> dict[str, Lag | None]:
     """Return what each source still holds, as far as is known without Spark."""
-    through, found = checkpoint.last_committed, dict[str, Lag | None]()
+    through, lags = checkpoint.last_committed, dict[str, Lag | None]()
     for source in project.sources_of(query):
         with suppress(HeadraceError, OSError):
             if through is not None:
                 prefix = committed_prefix(checkpoint, archive, [source.name], through, since=through)
-                found[source.name] = source.connector.lag(prefix[source.name])
-    return found
+                lags[source.name] = source.connector.lag(prefix[source.name])
+    return lags

@@ -96,8 +96,8 @@ def show_state(
         shown = last if batch is None else batch
         settings = {PARTITIONS: str(partitions), **checkpoint_format(project, checkpoint)}
         with borrowed(project, spark) as session, applied(session, settings):
-            found = _operators(session, declared, checkpoint, shown, key or {}, limit)
-            return StateLook(query=query, batch=shown, operators=tuple(found))
+            operators = _operators(session, declared, checkpoint, shown, key or {}, limit)
+            return StateLook(query=query, batch=shown, operators=tuple(operators))
 
 
 def _operators(
@@ -112,8 +112,10 @@ def _operators(
         except CheckpointError:
             raise
         except Exception as error:
-            what = f"Spark cannot read what batch {batch} left in operator {operator.number}: {sentence_of(error)}"
-            raise _missing(query, what, "name a newer batch with --batch; Spark keeps the newest ones alone") from error
+            problem = f"Spark cannot read what batch {batch} left in operator {operator.number}: {sentence_of(error)}"
+            raise _missing(
+                query, problem, "name a newer batch with --batch; Spark keeps the newest ones alone"
+            ) from error
         yield OperatorState(
             number=operator.number,
             name=operator.name,
@@ -130,7 +132,7 @@ def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], lim
     return StatePart(
         name=name,
         key=frame.schema["key"].dataType.simpleString(),
-        value=", ".join(f"{each} {frame.schema[each].dataType.simpleString()}" for each in held),
+        value=", ".join(f"{part} {frame.schema[part].dataType.simpleString()}" for part in held),
         rows=chosen.count(),
         sample=tuple(row.asDict(recursive=True) for row in chosen.select("key", *held).limit(limit).collect()),
     )
@@ -161,5 +163,5 @@ def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame
     return frame
 
 
-def _missing(query: Query, what: str, fix: str) -> CheckpointError:
-    return CheckpointError(code="HR588", what=f"the state of query '{query.name}' cannot be shown: {what}", fix=fix)
+def _missing(query: Query, problem: str, fix: str) -> CheckpointError:
+    return CheckpointError(code="HR588", what=f"the state of query '{query.name}' cannot be shown: {problem}", fix=fix)

@@ -83,8 +83,8 @@ class PeriodicVerifier(Observer):
             scope = self._scope(query)
             verdict = self._verify(query, spark, scope)
         except Exception as error:
-            what = f"query '{query}' could not be verified during its run: {type(error).__name__}: {error}"
-            findings.append(Finding(code="HR717", what=what, fix=f"verify it by itself: headrace verify {query}"))
+            problem = f"query '{query}' could not be verified during its run: {type(error).__name__}: {error}"
+            findings.append(Finding(code="HR717", what=problem, fix=f"verify it by itself: headrace verify {query}"))
         with self._change:
             # A cancelled verification says nothing about the result.
             is_current, self._under_way = self._under_way == query, ""

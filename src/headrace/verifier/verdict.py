@@ -234,7 +234,7 @@ class Lateness(PlainData):
     @property
     def count(self) -> int:
         """How many rows were dropped."""
-        return sum(each.rows for each in self.batches)
+        return sum(dropped.rows for dropped in self.batches)
 
     @property
     def exit_code(self) -> int:

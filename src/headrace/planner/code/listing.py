@@ -73,30 +73,30 @@ class _Tree:
         """Return the data of a function: its parameters by their place, and its body."""
         node = cast(user_source.FunctionNode, self._node)
         arguments = node.args
-        positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+        positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
         for number, name in enumerate(positional):
             self._numbers[name] = f"{self._depth}:{number}"
-        self._numbers |= {each.arg: f"{self._depth}:{each.arg}=" for each in arguments.kwonlyargs}
+        self._numbers |= {argument.arg: f"{self._depth}:{argument.arg}=" for argument in arguments.kwonlyargs}
         for stars, rest in (("*", arguments.vararg), ("**", arguments.kwarg)):
             if rest is not None:
                 self._numbers[rest.arg] = f"{self._depth}:{stars}"
-        found: Data = {"positional": len(positional), "names": positional}
-        found["keyword"] = sorted(each.arg for each in arguments.kwonlyargs)
-        found["rest"] = [arguments.vararg is not None, arguments.kwarg is not None]
-        found["flags"] = _kinds(node)
+        data: Data = {"positional": len(positional), "names": positional}
+        data["keyword"] = sorted(argument.arg for argument in arguments.kwonlyargs)
+        data["rest"] = [arguments.vararg is not None, arguments.kwarg is not None]
+        data["flags"] = _kinds(node)
         if arguments.posonlyargs:
-            found["positional only"] = len(arguments.posonlyargs)
-        found["body"] = self._block(normal_body(node))
+            data["positional only"] = len(arguments.posonlyargs)
+        data["body"] = self._block(normal_body(node))
         if self._sees_variables:
-            found["variables"] = sorted(map(list, self._numbers.items()))
-        return found
+            data["variables"] = sorted(map(list, self._numbers.items()))
+        return data
 
     def _inner(self, node: ast.AST) -> _Tree:
         return _Tree(node, self._values, self, "" if isinstance(node, ast.ClassDef) else self._mangled)
 
     def _fixed_imports(self) -> Iterator[tuple[str, Any]]:
         """Yield what the import statements give to the variables that nothing else is put into."""
-        changed = {name for each in ast.walk(self._node) if isinstance(each, ast.Nonlocal) for name in each.names}
+        changed = {name for part in ast.walk(self._node) if isinstance(part, ast.Nonlocal) for name in part.names}
         for statement in self._variables.imports:
             for name, value in self._values.scope.imported(statement).items():
                 if self._variables.bound.get(name) == 1 and name in self._variables.own - changed:
@@ -129,7 +129,7 @@ class _Tree:
     # ------------------------------------------------------------------------------------------------ statements
 
     def _block(self, statements: Sequence[ast.stmt]) -> list[Any]:
-        return [part for each in statements for part in self._statement(each)]
+        return [part for statement in statements for part in self._statement(statement)]
 
     def _statement(self, node: ast.stmt) -> Iterator[Any]:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
@@ -139,17 +139,17 @@ class _Tree:
                 if name not in self._imported:
                     yield ["Assign", [self._store(name)], self._hole(value, f"the import {name}")]
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            decorators = [self.expression(each) for each in node.decorator_list]
+            decorators = [self.expression(part) for part in node.decorator_list]
             yield ["Assign", [self._store(node.name)], [*decorators, self._function(node)]]
         elif isinstance(node, ast.ClassDef):
             yield ["Assign", [self._store(node.name)], self._class(node)]
         elif isinstance(node, ast.Expr) and self._is_said(node.value):
             call = cast(ast.Call, node.value)
-            for each in (*call.args, *(keyword.value for keyword in call.keywords)):
-                if not _is_plain(each):
-                    yield ["Expr", self.expression(each)]
+            for part in (*call.args, *(keyword.value for keyword in call.keywords)):
+                if not _is_plain(part):
+                    yield ["Expr", self.expression(part)]
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
-            yield ["Assign", [self.expression(each) for each in node.targets], [self._function(node.value)]]
+            yield ["Assign", [self.expression(part) for part in node.targets], [self._function(node.value)]]
         elif isinstance(node, (ast.For, ast.AsyncFor)):  # Its iterable is seen first, as in a comprehension.
             parts = [self.expression(node.iter), self.expression(node.target)]
             yield [type(node).__name__, *parts, self._block(node.body), self._block(node.orelse)]
@@ -160,8 +160,8 @@ class _Tree:
         """Whether a call only writes to a log or to the worker's output."""
         if not isinstance(node, ast.Call):
             return False
-        known = self._static(node.func)
-        if known is not None and known[0] is print:
+        callee = self._static(node.func)
+        if callee is not None and callee[0] is print:
             return True
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in _LOG:
             return False
@@ -173,43 +173,43 @@ class _Tree:
         return held is not None and (isinstance(held[0], logging.Logger) or held[0] is logging)
 
     def _class(self, node: ast.ClassDef) -> list[Any]:
-        decorators = [self.expression(each) for each in node.decorator_list]
-        bases = [self.expression(each) for each in (*node.bases, *node.keywords)]
+        decorators = [self.expression(part) for part in node.decorator_list]
+        bases = [self.expression(part) for part in (*node.bases, *node.keywords)]
         inside = self._inner(node)
         self._values.uses.add(*inside._variables.bound)
         return ["class", decorators, bases, inside._block(normal_body(node))]
 
     def _function(self, node: user_source.FunctionNode) -> list[Any]:
         given = (*node.args.defaults, *node.args.kw_defaults)
-        defaults = [None if each is None else self.expression(each) for each in given]
+        defaults = [None if default is None else self.expression(default) for default in given]
         return ["function", defaults, self._inner(node).function()]
 
     # ----------------------------------------------------------------------------------------------- expressions
 
     def expression(self, node: ast.AST) -> Any:
         """Return the data of an expression, with a hole for a value that is known before it runs."""
-        known = self._static(node)
-        if known is not None:
-            value, shown = known
+        static = self._static(node)
+        if static is not None:
+            value, shown = static
             if scope.is_environment(value):
                 value = scope.Environment(None)
             return self._hole(value, shown)
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if method is not None and (found := method(node)) is not None:
-            return found
+        if method is not None and (data := method(node)) is not None:
+            return data
         return self._generic(node)
 
     def _generic(self, node: ast.AST) -> list[Any]:
-        found: list[Any] = [type(node).__name__]
+        data: list[Any] = [type(node).__name__]
         for name, value in ast.iter_fields(node):
             if name in _LEFT_OUT or value is None or value == []:
                 continue
             if isinstance(value, list):
                 is_block = value and isinstance(value[0], ast.stmt)
-                found.append([name, self._block(value) if is_block else [self._part(each) for each in value]])
+                data.append([name, self._block(value) if is_block else [self._part(element) for element in value]])
             else:
-                found.append([name, self._part(value)])
-        return found
+                data.append([name, self._part(value)])
+        return data
 
     def _part(self, value: Any) -> Any:
         if isinstance(value, (ast.operator, ast.unaryop, ast.boolop, ast.cmpop)):
@@ -218,7 +218,7 @@ class _Tree:
 
     def _hole(self, value: Any, shown: str = "") -> str:
         values = self._values
-        self._sees_variables |= any(value is each for each in _SEES_VARIABLES)
+        self._sees_variables |= any(value is function for function in _SEES_VARIABLES)
         data: Data = {"value": values.encode(value)}
         if shown:
             data["name"] = shown
@@ -275,18 +275,18 @@ class _Tree:
         return None
 
     def _call(self, node: ast.Call) -> Any:
-        for each in node.keywords:
-            if each.arg is None:
+        for keyword in node.keywords:
+            if keyword.arg is None:
                 self._values.uses.any_keyword = True
             else:
-                self._values.uses.add(each.arg)
-                self._values.uses.keywords.add(each.arg)
+                self._values.uses.add(keyword.arg)
+                self._values.uses.keywords.add(keyword.arg)
         function = node.func
-        known = self._static(function)
-        if known is not None and known[0] is os.getenv:
-            variable = self._variable_of(node.args[0] if node.args else None, known[1])
+        callee = self._static(function)
+        if callee is not None and callee[0] is os.getenv:
+            variable = self._variable_of(node.args[0] if node.args else None, callee[1])
             return ["getenv", variable, self._arguments(node, 1)]
-        if known is not None and (file := self._opened(known[0], node)) is not None:
+        if callee is not None and (file := self._opened(callee[0], node)) is not None:
             return ["Call", self.expression(function), self._hole(file), self._arguments(node, 0)]
         if isinstance(function, ast.Attribute):
             return self._method(node, function)
@@ -311,12 +311,12 @@ class _Tree:
         return None
 
     def _arguments(self, node: ast.Call, first: int) -> list[Any]:
-        return [self.expression(each) for each in (*node.args[first:], *node.keywords)]
+        return [self.expression(argument) for argument in (*node.args[first:], *node.keywords)]
 
     def _variable_of(self, key: ast.AST | None, shown: str) -> str:
         """Return a hole for the environment variable that is read by `key`."""
-        known = None if key is None else self._static(key)
-        name = known[0] if known is not None and isinstance(known[0], str) else None
+        static = None if key is None else self._static(key)
+        name = static[0] if static is not None and isinstance(static[0], str) else None
         return self._hole(scope.Environment(name), shown)
 
     def _opened(self, function: Any, node: ast.Call) -> scope.OpenedFile | None:
@@ -333,9 +333,9 @@ class _Tree:
 
     def _path(self, node: ast.AST) -> str | None:
         """Return the path that an expression is known to give."""
-        known = self._static(node)
-        if known is not None:
-            return str(known[0]) if isinstance(known[0], (str, PurePath)) else None
+        static = self._static(node)
+        if static is not None:
+            return str(static[0]) if isinstance(static[0], (str, PurePath)) else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             parts = self._path(node.left), self._path(node.right)
             return None if None in parts else os.path.join(*cast("tuple[str, str]", parts))
@@ -353,10 +353,10 @@ class _Tree:
         first = self.expression(node.generators[0].iter)
         inside = self._inner(node)
         parts = []
-        for number, each in enumerate(node.generators):
-            iterable = first if number == 0 else inside.expression(each.iter)
-            conditions = [inside.expression(condition) for condition in each.ifs]
-            parts.append([iterable, inside.expression(each.target), conditions, each.is_async])
+        for number, generator in enumerate(node.generators):
+            iterable = first if number == 0 else inside.expression(generator.iter)
+            conditions = [inside.expression(condition) for condition in generator.ifs]
+            parts.append([iterable, inside.expression(generator.target), conditions, generator.is_async])
         names = ("key", "value") if isinstance(node, ast.DictComp) else ("elt",)
         return [type(node).__name__, parts, *(inside.expression(getattr(node, name)) for name in names)]
 
@@ -381,12 +381,12 @@ class _Tree:
 
     def _matchmapping(self, node: ast.MatchMapping) -> Any:
         rest = None if node.rest is None else self._store(node.rest)
-        parts = [[self.expression(each) for each in (*node.keys, *node.patterns)]]
+        parts = [[self.expression(part) for part in (*node.keys, *node.patterns)]]
         return ["MatchMapping", *parts, rest]
 
     def _matchclass(self, node: ast.MatchClass) -> Any:
         self._values.uses.add(*node.kwd_attrs)
-        parts = [self.expression(each) for each in (node.cls, *node.patterns, *node.kwd_patterns)]
+        parts = [self.expression(part) for part in (node.cls, *node.patterns, *node.kwd_patterns)]
         return ["MatchClass", parts, node.kwd_attrs]
 
     def _match_case(self, node: ast.match_case) -> Any:
@@ -411,8 +411,8 @@ class _Tree:
             if held is None or key is None or type(held[0]) is not dict or not held[1]:
                 return None
             entries, shown = held
-            known = type(key[0]) in (str, int) and key[0] in entries
-            return (entries[key[0]], f"{shown}[{key[0]!r}]") if known else None
+            is_entry = type(key[0]) in (str, int) and key[0] in entries
+            return (entries[key[0]], f"{shown}[{key[0]!r}]") if is_entry else None
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             made = self._static(node.func)
             name = self._static(node.args[0]) if made is not None and made[0] is importlib.import_module else None
@@ -439,11 +439,11 @@ def _kinds(node: user_source.FunctionNode) -> int:
 def _is_plain(node: ast.AST) -> bool:
     """Whether computing an expression has no side effect."""
     calls = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred, *user_source.COMPREHENSIONS)
-    return not any(isinstance(each, calls) for each in ast.walk(node))
+    return not any(isinstance(part, calls) for part in ast.walk(node))
 
 
 def _writes(node: ast.Call, position: int) -> bool:
     """Whether a call opens a file to write it, by the mode that stands in the call."""
-    modes = [each.value for each in node.keywords if each.arg == "mode"] + node.args[position : position + 1]
+    modes = [keyword.value for keyword in node.keywords if keyword.arg == "mode"] + node.args[position : position + 1]
     mode = modes[0].value if modes and isinstance(modes[0], ast.Constant) else "r"
     return isinstance(mode, str) and not mode.startswith("r")

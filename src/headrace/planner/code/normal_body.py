@@ -39,20 +39,20 @@ def _block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool 
 
     end: what follows the last one implicitly. hints: whether type hints count.
     """
-    found: Body = []
-    for index, each in enumerate(statements):
-        statement = _as_if(_without_hint(each) if not hints else each)
+    body: Body = []
+    for index, written in enumerate(statements):
+        statement = _as_if(_without_hint(written) if not hints else written)
         if statement is None:
             continue
         if isinstance(statement, ast.If):
-            return [*found, *_branches(statement, statements[index + 1 :], end)]
+            return [*body, *_branches(statement, statements[index + 1 :], end)]
         if isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and not statement.test.value:
-            return [*found, *_block([*statement.orelse, *statements[index + 1 :]], end)]
+            return [*body, *_block([*statement.orelse, *statements[index + 1 :]], end)]
         _inside(statement)
-        found.append(statement)
+        body.append(statement)
         if isinstance(statement, _ENDS):
-            return found
-    return found if end is None else [*found, end]
+            return body
+    return body if end is None else [*body, end]
 
 
 def _inside(statement: ast.stmt) -> None:
@@ -112,23 +112,24 @@ def _branches(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None)
 
 
 def _effective(statements: Sequence[ast.stmt]) -> Body:
-    found = (_as_if(_without_hint(each)) for each in statements)
-    return [each for each in found if each is not None]
+    effective = (_as_if(_without_hint(statement)) for statement in statements)
+    return [statement for statement in effective if statement is not None]
 
 
 def _ends(statements: Sequence[ast.stmt]) -> bool:
     """Whether what stands behind the statements is never reached."""
     return any(
-        isinstance(each, _ENDS) or (isinstance(each, ast.If) and _ends(each.body) and _ends(each.orelse))
-        for each in map(_as_if, statements)
+        isinstance(statement, _ENDS)
+        or (isinstance(statement, ast.If) and _ends(statement.body) and _ends(statement.orelse))
+        for statement in map(_as_if, statements)
     )
 
 
 def _flat(node: ast.BoolOp) -> ast.BoolOp:
     values: list[ast.expr] = []
-    for each in node.values:
-        same = isinstance(each, ast.BoolOp) and type(each.op) is type(node.op)
-        values += cast(ast.BoolOp, each).values if same else [each]
+    for value in node.values:
+        same = isinstance(value, ast.BoolOp) and type(value.op) is type(node.op)
+        values += cast(ast.BoolOp, value).values if same else [value]
     return ast.BoolOp(op=node.op, values=values)
 
 
@@ -185,22 +186,22 @@ class _Folded(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         self.generic_visit(node)
         values: list[ast.expr] = []
-        for each in node.values:
+        for part in node.values:
             last = values[-1] if values else None
-            if isinstance(each, ast.Constant) and not each.value:
+            if isinstance(part, ast.Constant) and not part.value:
                 continue
-            if isinstance(each, ast.Constant) and isinstance(last, ast.Constant):
-                values[-1] = ast.Constant(value=f"{last.value!s}{each.value!s}")
+            if isinstance(part, ast.Constant) and isinstance(last, ast.Constant):
+                values[-1] = ast.Constant(value=f"{last.value!s}{part.value!s}")
             else:
-                values.append(each)
-        if all(isinstance(each, ast.Constant) for each in values):
+                values.append(part)
+        if all(isinstance(part, ast.Constant) for part in values):
             return ast.Constant(value=cast(ast.Constant, values[0]).value if values else "")
         return ast.JoinedStr(values=values)
 
 
 def _constant(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) -> ast.Constant | None:
     """Return the container if all elements are constants."""
-    values = [each.value for each in elements if isinstance(each, ast.Constant)]
+    values = [element.value for element in elements if isinstance(element, ast.Constant)]
     return ast.Constant(value=kind(values)) if len(values) == len(elements) else None
 
 

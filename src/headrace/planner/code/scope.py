@@ -55,8 +55,8 @@ class Uses:
 
     def take(self) -> list[tuple[Data, str, Any]]:
         """Return the attributes whose names are used by now."""
-        taken = [each for each in self._waiting if self._is_used(each[1])]
-        self._waiting = [each for each in self._waiting if not self._is_used(each[1])]
+        taken = [entry for entry in self._waiting if self._is_used(entry[1])]
+        self._waiting = [entry for entry in self._waiting if not self._is_used(entry[1])]
         return taken
 
     def _is_used(self, name: str) -> bool:
@@ -149,18 +149,18 @@ class Scope:
         """Return the values of the variables that an import statement sets."""
         if isinstance(statement, ast.ImportFrom):
             module = self._module(statement.module or "", statement.level, whole=True)
-            return {each.asname or each.name: self._part(module, each.name) for each in statement.names}
+            return {alias.asname or alias.name: self._part(module, alias.name) for alias in statement.names}
         return {
-            each.asname or each.name.partition(".")[0]: self._module(each.name, 0, whole=each.asname is not None)
-            for each in statement.names
+            alias.asname or alias.name.partition(".")[0]: self._module(alias.name, 0, whole=alias.asname is not None)
+            for alias in statement.names
         }
 
     def _part(self, module: Any, name: str) -> Any:
         """Return what `from module import name` gives: an attribute, or a module of the package."""
-        found = _attribute(module, name)
-        if isinstance(found, Unknown) and isinstance(module, ModuleType) and hasattr(module, "__path__"):
+        value = _attribute(module, name)
+        if isinstance(value, Unknown) and isinstance(module, ModuleType) and hasattr(module, "__path__"):
             return self.module_named(f"{module.__name__}.{name}")
-        return found
+        return value
 
     def _module(self, name: str, level: int, *, whole: bool) -> Any:
         """Return the module that an import statement gives: of `import a.b` it is `a`."""
@@ -171,9 +171,9 @@ class Scope:
                 full = importlib.util.resolve_name("." * level + name, package)
             except ImportError:
                 return Unknown(f"the module {'.' * level}{name} cannot be found")
-        found = self.module_named(full)
-        if whole or "." not in full or isinstance(found, Unknown):
-            return found
+        module = self.module_named(full)
+        if whole or "." not in full or isinstance(module, Unknown):
+            return module
         return self.module_named(full.partition(".")[0])
 
     def module_named(self, name: str) -> Any:
@@ -209,13 +209,13 @@ def _attribute(thing: Any, name: str) -> Any:
 
 def attribute_of(module: Any, name: str, owned: Callable[[ModuleType], bool]) -> Any:
     """Return an attribute of a module: its value if the module belongs to the project, else where it is found."""
-    found = _attribute(module, name)
-    if isinstance(module, ModuleType) and not owned(module) and not isinstance(found, Unknown):
-        kept = found is os.environ or found is os.getenv or found is sys.modules
+    value = _attribute(module, name)
+    if isinstance(module, ModuleType) and not owned(module) and not isinstance(value, Unknown):
+        kept = value is os.environ or value is os.getenv or value is sys.modules
         # One thing has one name, wherever it was imported from.
-        by_itself = isinstance(found, (ModuleType, FunctionType, type))
-        return found if kept or by_itself else Named(f"{module.__name__}.{name}")
-    return found
+        by_itself = isinstance(value, (ModuleType, FunctionType, type))
+        return value if kept or by_itself else Named(f"{module.__name__}.{name}")
+    return value
 
 
 def is_environment(value: Any) -> bool:

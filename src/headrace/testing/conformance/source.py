@@ -25,8 +25,8 @@ class SourceConformance(triggers.SourceTriggers):
     @staticmethod
     def fed_together(source: Source, steps: int) -> list[range]:
         """Return the steps before each start of a stream: two, if each gets its own batch anyway."""
-        each = 2 if source.facts.rate_limited else 1
-        return [range(first, min(first + each, steps)) for first in range(0, steps, each)]
+        size = 2 if source.facts.rate_limited else 1
+        return [range(first, min(first + size, steps)) for first in range(0, steps, size)]
 
     def test_the_connector_keeps_the_protocol(self, home: Path) -> None:
         source = self.make(home)

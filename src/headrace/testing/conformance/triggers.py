@@ -233,9 +233,9 @@ def drain_live(frame: DataFrame, checkpoint: Path, feed: Callable[[], None]) -> 
 
 def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
     """Return the prefix of one source in the checkpoint, up to the last committed batch."""
-    found = Checkpoint(checkpoint)
-    last = found.last_committed
-    return committed_prefix(found, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
+    read = Checkpoint(checkpoint)
+    last = read.last_committed
+    return committed_prefix(read, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
 
 
 def forget_commit(checkpoint: Path) -> int:
