@@ -7,8 +7,8 @@ DIR ?= demo
 # Otherwise each process of the tests compiles the package, and each worker all the tests, anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-spark tiers setup archive lint types servers services services-stop soak capabilities \
-	bench docs lock clean
+.PHONY: demo test test-fast test-long durations test-spark tiers setup archive lint types servers services \
+	services-stop soak capabilities bench docs lock clean
 
 setup: archive
 
@@ -31,13 +31,24 @@ demo: setup
 	@$(BIN)/headrace demo $(DIR)
 
 # Three processes share the tests, file by file, in the order of tests/conftest.py: tests that wait leave a core to
-# others. One that hangs is replaced once, and its test tried again. The slowest are told at the end.
+# others. One that hangs is replaced once, and its test tried again. The slowest are shown at the end.
 PYTEST = $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder --max-worker-restart=1 \
 	--durations=20
 
+# One round at least of each proof, in half an hour on two quiet cores.
 test: $(DONE)
 	@$(MAKE) --no-print-directory -j 4 archive lint types servers
-	$(PYTEST)
+	$(PYTEST) --junitxml build/test.xml
+	@echo "Passed. More rounds of the same proofs: make test-long (45 minutes), make soak (hours)."
+
+# The rounds of these proofs that `make test` leaves out.
+test-long: setup servers
+	$(PYTEST) --long -m long --junitxml build/test-long.xml
+	@echo "Passed. One round of each proof: make test (30 minutes). Many more: make soak (hours)."
+
+# The order of the files, from the last runs of both.
+durations: $(DONE)
+	$(BIN)/python -m scripts.durations
 
 # For its few tests with Spark a third session costs more than it gains.
 test-fast: WORKERS = 2
@@ -63,7 +74,7 @@ test-spark:
 	.venv-spark-$(VERSION)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "plain or spark"
 
 # A test of these may take an hour, and one ten.
-PATIENT = $(BIN)/pytest -q --timeout 3600 -o faulthandler_timeout=36000
+PATIENT = $(BIN)/pytest -q --long --timeout 3600 -o faulthandler_timeout=36000
 soak: servers
 	$(BIN)/python -m tests.crash.soak $(SOAK)
 	$(BIN)/python -m tests.crash.soak --cluster

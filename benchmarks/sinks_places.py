@@ -14,9 +14,11 @@ import psycopg
 
 from benchmarks.sinks_rows import KEY, Rows
 from headrace.connectors.sql.before_images import images_name
-from headrace.connectors.sql.mysql import MySql, MySqlDialect
-from headrace.connectors.sql.mysql_connection import MySqlAddress
-from headrace.connectors.sql.postgres import Postgres, PostgresDialect
+from headrace.connectors.sql.mysql.connection import MySqlAddress
+from headrace.connectors.sql.mysql.dialect import MySqlDialect
+from headrace.connectors.sql.mysql.sink import MySql
+from headrace.connectors.sql.postgres.dialect import PostgresDialect
+from headrace.connectors.sql.postgres.sink import Postgres
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.connectors.sql.types import ISO, Forms

@@ -1,4 +1,4 @@
-"""Run the demo and put what it prints into README.md, between `picture:begin` and `picture:end`."""
+"""Run the demo and put what it prints into docs/tutorial/demo.md, between `picture:begin` and `picture:end`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "tutorial" / "demo.md"
 
 
 def main() -> int:
@@ -19,9 +19,9 @@ def main() -> int:
     if done.returncode == 0:
         printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
         picture = f"\n```text\n$ headrace demo demo\n{printed}\n```\n\n"
-        text = README.read_text(encoding="utf-8")
+        text = PAGE.read_text(encoding="utf-8")
         pattern = re.compile(r"(<!-- picture:begin[^>]*-->\n).*?(<!-- picture:end -->)", re.DOTALL)
-        README.write_text(pattern.sub(lambda match: match[1] + picture + match[2], text), encoding="utf-8")
+        PAGE.write_text(pattern.sub(lambda match: match[1] + picture + match[2], text), encoding="utf-8")
     return done.returncode
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -26,25 +27,8 @@ CONNECTORS = ("kafka", "avro", "delta", "s3")
 # Each with what its tests take on average, by which files are put into order.
 SECONDS = {"plain": 0.05, "spark": 2.0, "services": 4.0, "crash": 25.0, "browser": 10.0}
 TIERS = tuple(SECONDS)
-# What files take, on two quiet cores, whose tests are far longer than their tier's: alone at the end, they would leave
-# the other processes idle.
-LONG = {
-    "tests/crash/test_network.py": 240.0,
-    "tests/crash/test_distribution.py": 220.0,
-    "tests/connectors/delta/test_sink.py": 220.0,
-    "tests/run/test_adopt_in_a_store.py": 100.0,
-    "tests/change/rebuild/test_in_a_store.py": 110.0,
-    "tests/docs/test_cluster_tutorial.py": 90.0,
-    "tests/run/test_s3.py": 80.0,
-    "tests/run/test_rewind_in_a_store.py": 70.0,
-    "tests/run/test_hdfs.py": 70.0,
-    "tests/browser/test_trouble.py": 100.0,
-    "tests/examples/test_connectors_of_others.py": 70.0,
-    "tests/crash/test_healthy.py": 60.0,
-    "tests/demo/test_whole_demo.py": 60.0,
-    "tests/upgrade/test_upgrade.py": 50.0,
-    "tests/export/test_watched_by_prometheus.py": 50.0,
-}
+# What whole files took in the last run (`make durations`): of the others the tier and the number of tests say it.
+DURATIONS = json.loads((ROOT / "tests" / "durations.json").read_text())
 # Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (
     *("tests/checks/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
@@ -81,21 +65,29 @@ STOP_SECONDS = 60.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--quick`, by which `make test-fast` takes the plain tests and the quick ones with Spark alone."""
+    """Add `--quick` and `--long`, by which `make test-fast` and `make test-long` choose their tests."""
     parser.addoption("--quick", action="store_true", help="run the plain tests and the quick ones with Spark")
+    parser.addoption("--long", action="store_true", help="run also the tests marked `long`: more rounds of a proof")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a test without a tier, put the tests into their order, and leave out what is not quick if so asked."""
+    """Refuse a test without a tier, put the tests into their order, and leave out what was not asked for."""
     for item in items:
         if not any(item.get_closest_marker(tier) for tier in TIERS):
             raise pytest.UsageError(f"{item.nodeid} has no tier; mark it with one of {', '.join(TIERS)}")
     items.sort(key=lambda item: TIERS.index(tier_of(item)))
-    items.sort(key=order_of_files(items))
-    if config.getoption("--quick"):
-        slow = [item for item in items if tier_of(item) != "plain" and not is_quick(item)]
-        items[:] = [item for item in items if item not in set(slow)]
-        config.hook.pytest_deselected(items=slow)
+    items.sort(key=order_of_files(items, DURATIONS["test-long" if config.getoption("--long") else "test"]))
+    left_out = [item for item in items if not is_asked_for(item, config)]
+    if left_out:
+        items[:] = [item for item in items if is_asked_for(item, config)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def is_asked_for(item: pytest.Item, config: pytest.Config) -> bool:
+    if config.getoption("--quick") and tier_of(item) != "plain" and not is_quick(item):
+        return False
+    is_named = any("::" in argument and item.nodeid.startswith(argument) for argument in config.args)
+    return is_named or bool(config.getoption("--long")) or item.get_closest_marker("long") is None
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -106,7 +98,9 @@ def is_quick(item: pytest.Item) -> bool:
     return tier_of(item) == "spark" and item.nodeid.startswith(QUICK)
 
 
-def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[int, float, Path]]:
+def order_of_files(
+    items: list[pytest.Item], durations: dict[str, float]
+) -> Callable[[pytest.Item], tuple[int, float, Path]]:
     """Plain files first, then those that need Spark alone, then the others; of each kind the longest first.
 
     Processes that share the tests take a file each: a long one at the end would leave the others idle.
@@ -117,7 +111,7 @@ def order_of_files(items: list[pytest.Item]) -> Callable[[pytest.Item], tuple[in
         tier = tier_of(item)
         last[item.path] = max(last.get(item.path, 0), min(TIERS.index(tier), TIERS.index("services")))
         seconds[item.path] = seconds.get(item.path, 0.0) + SECONDS[tier]
-    seconds |= {ROOT / name: taken for name, taken in LONG.items()}
+    seconds |= {ROOT / name: taken for name, taken in durations.items()}
     return lambda item: (last[item.path], -seconds[item.path], item.path)
 
 

@@ -144,7 +144,7 @@ def remember_settings(settings: Mapping[str, Any]) -> None:
 
 
 def redacted(text: str) -> str:
-    """`text` without any secret that this process knows."""
+    """Replace every secret that this process knows."""
     return KNOWN.redacted(text)
 
 
@@ -153,11 +153,37 @@ def without(text: str, source: str) -> str:
     return Redactor(secrets_in(source)).redacted(redacted(text))
 
 
-class RedactingStream:
-    """A text stream that lets no secret through; all else is the stream below."""
+class StreamAbove:
+    """A text stream that does something of its own with what is written; all else is the stream below."""
 
     def __init__(self, below: TextIO) -> None:
         self._below = below
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._below)
+
+
+@contextmanager
+def standard_streams(*, out: StreamAbove, err: StreamAbove) -> Iterator[None]:
+    """Let `out` and `err` be the standard streams of this process while the block runs."""
+    before = sys.stdout, sys.stderr
+    ours = cast(TextIO, out), cast(TextIO, err)
+    sys.stdout, sys.stderr = ours
+    try:
+        yield
+    finally:
+        # A stream that was replaced in the block stays, as for a reader that has closed its end.
+        if sys.stdout is ours[0]:
+            sys.stdout = before[0]
+        if sys.stderr is ours[1]:
+            sys.stderr = before[1]
+
+
+class RedactingStream(StreamAbove):
+    """A text stream that writes no secret."""
 
     def write(self, text: str) -> int:
         shown = redacted(text) if isinstance(text, str) else text
@@ -171,25 +197,3 @@ class RedactingStream:
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._below, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._below)
-
-
-@contextmanager
-def output_redacted() -> Iterator[None]:
-    """Let no secret through the standard streams of this process while the block runs."""
-    before = sys.stdout, sys.stderr
-    ours = tuple(cast(TextIO, RedactingStream(stream)) for stream in before)
-    sys.stdout, sys.stderr = ours
-    try:
-        yield
-    finally:
-        # One that was replaced meanwhile stays, as for a reader who has seen enough.
-        if sys.stdout is ours[0]:
-            sys.stdout = before[0]
-        if sys.stderr is ours[1]:
-            sys.stderr = before[1]

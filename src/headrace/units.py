@@ -6,6 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from ipaddress import IPv4Address, IPv6Address
 
 _WORDS = {
     0.001: "millisecond ms",
@@ -130,10 +131,15 @@ def parse_size(text: str) -> int:
     return found
 
 
+def ip_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Read an IP address; None for another text."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
 def is_host(text: str) -> bool:
     """Whether it has the form of an IP address or of a host's name; dots and digits alone are an address or nothing."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return len(text) <= 253 and bool(_HOST.fullmatch(text)) and not re.fullmatch(r"[\d.]+", text)
-    return True
+    is_name = len(text) <= 253 and bool(_HOST.fullmatch(text)) and not re.fullmatch(r"[\d.]+", text)
+    return is_name or ip_address(text) is not None

@@ -31,7 +31,7 @@ import headrace as hr
 from headrace.api import load
 from headrace.cli import main
 from headrace.ui.server import ServedAddress, beside
-from tests.export.test_application import get
+from tests.control.test_application import get
 from tests.run.projects import land, land_text, write_project
 from tests.run.test_run import FRUIT
 from tests.ui.chromium import click, faults, look, texts, wait, words

@@ -66,7 +66,8 @@ class Case:
         """What sets it apart from the records that all sources judge alike; see EXCEPTIONS."""
         try:
             text = self.text.decode("utf-8-sig")
-            value, end = json.JSONDecoder().raw_decode(text.lstrip())
+            # An object is a tuple, with the values that a later one of the same name replaces.
+            value, end = json.JSONDecoder(object_pairs_hook=tuple).raw_decode(text.lstrip())
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeError:
             return "no Unicode"

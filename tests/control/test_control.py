@@ -73,7 +73,7 @@ def test_the_socket_is_for_its_user_alone_and_goes_with_the_run(
         assert pid == os.getpid()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, control_directory(storage))} == {0o700}
-        (found,) = applications(storage)
+        ((found,), _) = applications(storage)
         assert (found.pid, found.birth, list(found.queries)) == (os.getpid(), birth(os.getpid()), ["totals"])
     assert list(sockets(storage)) == []
     assert not path.exists()
@@ -177,7 +177,7 @@ def test_connections_that_ask_nothing_keep_nobody_out(
                 threading.Thread(target=drip, args=(each,), daemon=True).start()
             elif silent != "idle" and at % 10 == 0:
                 each.sendall(b'{"do": "follow"}\n')
-        assert [found.pid for found in applications(tmp_path)] == [os.getpid()]
+        assert [found.pid for found in applications(tmp_path)[0]] == [os.getpid()]
         while silent.startswith("follows") and not server.followed:
             time.sleep(0.01)
         until = time.monotonic() + 30
@@ -201,7 +201,7 @@ def test_the_socket_outlives_a_process_without_a_file_to_open(tmp_path: Path, bo
             time.sleep(0.3)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert len(applications(tmp_path)) == 1
+        assert len(applications(tmp_path)[0]) == 1
 
 
 STOPPED = """

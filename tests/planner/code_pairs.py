@@ -6,7 +6,29 @@ A text may hold several modules: a line `--- name` begins the module of that nam
 # ruff: noqa: E501
 from __future__ import annotations
 
+# A function with parameters of each kind that a call gives by name.
+G = "def g(a, b=2, *, c=None):\n    return a + b if c is None else c\n"
+
 HARMLESS = {
+    "a method that nothing calls": (
+        "class F:\n    def __call__(self, x):\n        return x\nf = F()",
+        "class F:\n    def __call__(self, x):\n        return x\n    def other(self):\n        return 2\nf = F()",
+    ),
+    "a method that nothing calls, of a bound one's class": (
+        "class F:\n    def a(self, x):\n        return x\n    def b(self):\n        return 1\nf = F().a",
+        "class F:\n    def a(self, x):\n        return x\n    def b(self):\n        return 2\nf = F().a",
+    ),
+    "a default written out": (f"{G}def f(x):\n    return g(x)", f"{G}def f(x):\n    return g(x, 2)"),
+    "a default written out by name": (f"{G}def f(x):\n    return g(x)", f"{G}def f(x):\n    return g(x, b=2, c=None)"),
+    "an argument by name": (f"{G}def f(x):\n    return g(x, 3)", f"{G}def f(x):\n    return g(a=x, b=3)"),
+    "an argument by name behind a default": (
+        f"{G}def f(x):\n    return g(x, c=x())",
+        f"{G}def f(x):\n    return g(x, 2, c=x())",
+    ),
+    "an argument by name, of a module's function": (
+        "import helpers\ndef f(x):\n    return helpers.g(x, 3)\n--- helpers\n" + G,
+        "import helpers\ndef f(x):\n    return helpers.g(x, b=3)\n--- helpers\n" + G,
+    ),
     "a comment": ("def f(x):\n    return x + 1", "# new\ndef f(x):\n    return x + 1  # one"),
     "a docstring": ("def f(x):\n    return x + 1", 'def f(x):\n    """One more."""\n    return x + 1'),
     "another docstring": ('def f(x):\n    "a"\n    return "b"', 'def f(x):\n    "c"\n    return "b"'),
@@ -273,6 +295,51 @@ HARMLESS = {
 
 # Each with a part of what is said about it.
 DANGEROUS = {
+    "a method that Spark calls by its name": (
+        "class F:\n    def process(self, x):\n        return x\nf = F()",
+        "class F:\n    def process(self, x):\n        return x + 1\nf = F()",
+        "process",
+    ),
+    "an argument by the name of another parameter": (
+        f"{G}def f(x):\n    return g(x, 3)",
+        f"{G}def f(x):\n    return g(x, c=3)",
+        "code differs",
+    ),
+    "another value than the default": (
+        f"{G}def f(x):\n    return g(x)",
+        f"{G}def f(x):\n    return g(x, 3)",
+        "code differs",
+    ),
+    "a default of another type": (
+        f"{G}def f(x):\n    return g(x)",
+        f"{G}def f(x):\n    return g(x, 2.0)",
+        "code differs",
+    ),
+    "a list like the default": (
+        "def g(a, b=[]):\n    b.append(a)\n    return b\ndef f(x):\n    return g(x)",
+        "def g(a, b=[]):\n    b.append(a)\n    return b\ndef f(x):\n    return g(x, [])",
+        "code differs",
+    ),
+    "arguments that are computed in another order": (
+        f"{G}def f(x):\n    return g(next(x), next(x))",
+        f"{G}def f(x):\n    return g(b=next(x), a=next(x))",
+        "code differs",
+    ),
+    "an argument by name, where another function may be called": (
+        f"{G}def put(h):\n    global g\n    g = h\ndef f(x):\n    put(x)\n    return g(x, 3)",
+        f"{G}def put(h):\n    global g\n    g = h\ndef f(x):\n    put(x)\n    return g(x, b=3)",
+        "",
+    ),
+    "a default written out, of a function of a library": (
+        "import json\ndef f(x):\n    return json.dumps(x)",
+        "import json\ndef f(x):\n    return json.dumps(x, indent=None)",
+        "code differs",
+    ),
+    "a default written out and changed": (
+        f"{G}def f(x):\n    return g(x)",
+        f"{G.replace('b=2', 'b=3')}def f(x):\n    return g(x, 2)",
+        "code differs",
+    ),
     "what a print computes": (
         "def f(x):\n    print(x)\n    return x",
         "def f(x):\n    print(x.pop())\n    return x",

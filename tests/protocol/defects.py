@@ -22,14 +22,15 @@ from headrace.connectors.exactly_once import BatchWriter, acceptance, batches, t
 from headrace.connectors.exactly_once.acceptance import Ahead, Behind, KeptLine, OtherBatch, OtherCheckpoint, Same
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.transactions import KafkaStore
-from headrace.connectors.sql import generations, prepare, takeover
+from headrace.connectors.sql import generations, preparation, sink_table, takeover
 from headrace.connectors.sql import rewind as sql_rewind
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Transaction, run
+from headrace.connectors.sql.dialect import run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import EPOCHS
+from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
 from headrace.model import Project
@@ -107,22 +108,21 @@ def _epoch_not_locked(let: Let) -> None:
 
 
 def _epoch_not_counted_on(let: Let) -> None:
-    enter, made = Ledger.enter_epoch, prepare.Ready
+    enter, made = Ledger.enter_epoch, preparation.Ready
     let(Ledger, "enter_epoch", lambda self, epoch: enter(self, 1))
-    let(prepare, "Ready", lambda **facts: made(**{**facts, "epoch": 1}))
+    let(preparation, "Ready", lambda **facts: made(**{**facts, "epoch": 1}))
 
 
 def _fence_before_compare(let: Let) -> None:
-    prepared = prepare._prepared
+    make_ready = preparation._make_ready
 
-    def fenced(connection: Any, dialect: Any, table: Any, schema: str, context: SinkContext, *, adds: bool) -> Any:
-        ledger = Ledger(connection, dialect, context, table.name)
+    def fenced(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) -> Any:
         ledger.create()
-        with Transaction().begin(connection, dialect):
+        with Transaction().begin(ledger.connection, ledger.dialect):
             ledger.enter_epoch(ledger.epoch(lock=True) + 1)
-        return prepared(connection, dialect, table, schema, context, adds=adds)
+        return make_ready(ledger, table, schema, adds=adds)
 
-    let(prepare, "_prepared", fenced)
+    let(preparation, "_make_ready", fenced)
 
 
 # ------------------------------------------------------------------------------------------------- the ledger
@@ -318,8 +318,8 @@ def _archive_forgets(let: Let) -> None:
 
 
 def _gone_table_is_made_anew(let: Let) -> None:
-    lines = prepare._require_lines
-    let(prepare, "_require_lines", lambda ledger, table, is_there, **more: lines(ledger, table, True, **more))
+    lines = preparation._require_lines
+    let(preparation, "_require_lines", lambda ledger, table, is_there, **more: lines(ledger, table, True, **more))
 
 
 def _change_not_recorded(kind: type[ChangeRecord]) -> Callable[[Let], None]:
@@ -332,7 +332,7 @@ class _Unfenced(Ledger):
 
 
 def _change_fences_nobody(let: Let) -> None:
-    let(generations, "Ledger", _Unfenced)
+    let(sink_table, "Ledger", _Unfenced)
 
 
 def _change_takes_no_lock(let: Let) -> None:
@@ -418,16 +418,15 @@ def _row_of_the_epoch_made_late(let: Let) -> None:
 
 def _ledger_read_before_the_lock(let: Let) -> None:
     """A start compares the ledger with the checkpoint first, and locks then."""
-    prepared, compare = prepare._prepared, prepare._require_lines
+    make_ready, compare = preparation._make_ready, preparation._require_lines
 
-    def early(connection: Any, dialect: Any, table: Any, schema: str, context: SinkContext, *, adds: bool) -> Any:
-        ledger = Ledger(connection, dialect, context, table.name)
+    def early(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) -> Any:
         ledger.create()
-        compare(ledger, table, dialect.existing(connection, table.name) is not None)
-        return prepared(connection, dialect, table, schema, context, adds=adds)
+        compare(ledger, table, ledger.has_table(table.name))
+        return make_ready(ledger, table, schema, adds=adds)
 
-    let(prepare, "_require_lines", lambda *_, **__: None)
-    let(prepare, "_prepared", early)
+    let(preparation, "_require_lines", lambda *_, **__: None)
+    let(preparation, "_make_ready", early)
 
 
 def _owner_not_entered(let: Let) -> None:
@@ -446,7 +445,7 @@ def _before_images_after_the_rows(let: Let) -> None:
     def late(self: SqlStore, connection: Any, batch: int, content: Any) -> Any:
         done = write(self, connection, batch, content)
         if self.rewindable_seconds:
-            images = self._before(connection)
+            images = self._before()
             images.keep_content(images.begin(batch, "batch"), content)
         return done
 

@@ -23,7 +23,7 @@ from headrace.change.rewind import Rewind
 from headrace.checkpoint import Archive, Checkpoint, PlannedBatch
 from headrace.connectors.exactly_once import batches as exactly_once
 from headrace.connectors.kafka import producer, topic_ledger, transactions
-from headrace.connectors.sql import prepare, silence
+from headrace.connectors.sql import preparation, silence
 from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
@@ -40,7 +40,7 @@ from headrace.run import start as starting
 from headrace.run.query_run import Request
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage import remembered, s3, store
+from headrace.storage import location, remembered, s3, store
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
@@ -898,7 +898,7 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, prepare, silence, rebuild, transactions, s3):
+            for module in (exactly_once, preparation, silence, rebuild, transactions, s3):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
             let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))
@@ -916,6 +916,8 @@ class World:
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
+            # The first settings of a store would replace the model by a client.
+            let(location, "reach", lambda *_: None)
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)
             if self.may.unlocked:

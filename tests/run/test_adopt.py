@@ -19,8 +19,8 @@ import headrace as hr
 from headrace.change.adopt_sources import matched
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
-from headrace.connectors.sql.prepare import DatabaseLedger
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.snapshot import DatabaseLedger
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.connectors.sql.takeover import TableAdoption
 from headrace.contract import Sink, SinkContext, SinkFacts
 from headrace.errors import CheckFailed, HeadraceError

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.api import load, run
 from headrace.errors import Finding
+from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 
@@ -86,6 +87,25 @@ def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> Non
         damage(root / ".headrace" / "queries" / "totals" / "g1")
         found[name] = outcome(root, spark)
     assert found == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
+
+
+@pytest.mark.parametrize("damage", [remove("metadata"), write("metadata", b"{")], ids=["lost", "cut off"])
+def test_the_advice_for_a_lost_id_names_it_and_leads_to_the_exact_result(
+    tmp_path: Path, spark: SparkSession, damage: Damage
+) -> None:
+    root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
+    assert run(load(root), spark=spark).exit_code == 0
+    land(root, 2, [{"name": "fig", "amount": 7}])
+    file = root / ".headrace/queries/totals/g1/checkpoint/metadata"
+    (file.parent / ".metadata.crc").unlink()
+    damage(file.parent)
+    (refused,) = run(load(root), spark=spark).outcomes
+    assert refused.finding is not None
+    assert refused.finding.code == "HR503"
+    assert inspect_checkpoint(load(root), load(root).queries["totals"]).findings[0].fix == refused.finding.fix
+    [advised] = re.findall(r"write (\S+) into it", refused.finding.fix)
+    file.write_text(advised)
+    assert outcome(root, spark) == (None, AFTER)
 
 
 JOIN = """

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, HeadraceError
 from headrace.history import History

@@ -23,16 +23,18 @@ from headrace.connectors.exactly_once import Admitted, KeptLine, Retry, Standing
 from headrace.connectors.sql import corrections
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import StagedTable, Transaction, run
+from headrace.connectors.sql.dialect import StagedTable, run
 from headrace.connectors.sql.generations import TableReset
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
-from headrace.connectors.sql.prepare import prepare, result_table
+from headrace.connectors.sql.preparation import prepare
+from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.connectors.sql.staging import Content, Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS_FORM, make_all
 from headrace.connectors.sql.takeover import TableRename
+from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project
@@ -516,7 +518,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     connection = dialect.connect()
     ledger = Ledger(connection, dialect, context, table.name)
     make_all(connection, dialect, [REPLAYS_FORM])
-    images = BeforeImages.of(connection, dialect, context, table)
+    images = BeforeImages.of(ledger, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
     corrections._transact(ledger, table, content, correction, images, Transaction(), keeps=True)
     connection.close()
@@ -547,7 +549,7 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame)
     connection = dialect.connect()
     ledger = Ledger(connection, dialect, driver.context, table.name)
-    images = BeforeImages.of(connection, dialect, driver.context, table)
+    images = BeforeImages.of(ledger, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
     corrections._transact(ledger, table, content, correction, images, Transaction(), keeps=True)
     connection.close()

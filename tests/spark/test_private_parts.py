@@ -901,7 +901,7 @@ def pyiceberg_loses_nulls_and_is_mended(scene: Scene) -> None:
     assert _dataframe_to_data_files.__code__.co_varnames[:3] == ("table_metadata", "df", "io")
 
 
-@canary("connectors/sql/mysql")
+@canary("connectors/sql/mysql/dialect")
 def pymysqls_packets_are_seen(scene: Scene) -> None:
     from pymysql.connections import Connection
     from pymysql.protocol import MysqlPacket

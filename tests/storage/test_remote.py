@@ -19,12 +19,12 @@ from headrace.checkpoint.archive import close, segments
 from headrace.checkpoint.logs import numbered
 from headrace.errors import LeaseLost, PlatformError
 from headrace.queries import lease
-from headrace.storage import hdfs, json_lines, remote, s3
-from headrace.storage.durable import create_file, move, publish, remove_tree, replace_file, size_of, swap
+from headrace.storage import hdfs, json_lines, location, remote, s3
+from headrace.storage.durable import copy_file, create_file, move, publish, remove_tree, replace_file, size_of, swap
 from headrace.storage.hdfs import Hdfs
 from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
-from headrace.storage.store import keep, silent
+from headrace.storage.store import forget, keep, silent
 from services import HdfsServer, S3Server
 from services.proxy import Proxy
 from tests.storage.stores import MemoryStore, memory_store, new_bucket
@@ -104,6 +104,57 @@ def test_files_are_put_and_listed_as_on_a_disk(root: RemotePath) -> None:
     remove_tree(root / "offsets")
     remove_tree(root / "offsets")
     assert not (root / "offsets").exists()
+
+
+@EACH
+def test_a_large_file_is_copied_in_parts(root: RemotePath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    content = os.urandom(1 << 20) * 11 + b"the last part"
+    (root / "sst").write_bytes(content)
+    (tmp_path / "sst").write_bytes(content)
+    for name in ("_COPY_BYTES", "_COPY_PART_BYTES", "_LARGE_BYTES"):
+        monkeypatch.setattr(s3, name, 5 << 20)  # S3 takes no smaller part but for the last.
+    monkeypatch.setattr(hdfs, "_PIECE_BYTES", 3 << 20)
+    store, longest, read = type(root._store), 0, type(root._store).read
+    if isinstance(root._store, S3):
+        ask = root._store._ask
+
+        def refuse(verb: str, **options: Any) -> Any:
+            """S3's answer to a copy of more than 5 GiB, which the server of the tests does not give."""
+            if verb == "copy_object":
+                raise OSError(5, "The specified copy source is larger than the maximum allowable size (InvalidRequest)")
+            return ask(verb, **options)
+
+        monkeypatch.setattr(root._store, "_ask", refuse)
+
+    def measured(*arguments: Any) -> bytes:
+        nonlocal longest
+        data = read(*arguments)
+        longest = max(longest, len(data))
+        return data
+
+    monkeypatch.setattr(store, "read", measured)
+    copy_file(root / "sst", root / "copies/a b")
+    copy_file(tmp_path / "sst", root / "copies/from disk")
+    if store is not MemoryStore:
+        assert longest <= 5 << 20
+    monkeypatch.setattr(store, "read", read)
+    assert [path.read_bytes() == content for path in sorted((root / "copies").iterdir())] == [True, True]
+
+
+@pytest.mark.plain
+def test_stores_of_two_projects_are_reached_by_the_settings_of_each() -> None:
+    mine, other = ({"spark.hadoop.fs.s3a.access.key": key} for key in ("mine", "other"))
+    storage = location.located(Path("/p"), "s3a://my-lake/headrace", mine)
+    location.reach(["s3a://my-input/files", "/local", "s3a:///no-bucket"], mine)
+    location.located(Path("/q"), "s3a://their-lake/headrace", other)
+    try:
+        keys = [path._store._fs.key for path in (storage, location.place("s3a://my-input/files/a.json"))]  # type: ignore[attr-defined]
+        assert keys == ["mine", "mine"]
+        location.reach(["s3a://my-input/files"], other)
+        assert location.place("s3a://my-input/files")._store._fs.key == "other"  # type: ignore[attr-defined]
+    finally:
+        for bucket in ("my-lake", "my-input", "their-lake"):
+            forget("s3a", bucket)
 
 
 @EACH

@@ -278,7 +278,7 @@ def test_where_others_could_read_it_is_not_served(
 
 
 def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
-    with server._bound(ServedAddress(port=0)) as taken:
+    with server._bind(ServedAddress(port=0)) as taken:
         taken.listen()
         with pytest.raises(HeadraceError) as raised:
             server.serve(project, ServedAddress(port=taken.getsockname()[1]), print)

@@ -15,7 +15,9 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from starlette.testclient import TestClient
 
 from headrace.model import Project
-from headrace.ui.app import application
+from headrace.ui.answers import EVENTS_MOST, PAGE_MOST, POINTS_MOST
+from headrace.ui.app import application, openapi
+from headrace.ui.looks import ROWS_MOST
 from headrace.ui.server import ServedAddress
 from tests.ui import made
 
@@ -59,6 +61,20 @@ def test_every_address_of_the_api_is_in_the_document(project: Project) -> None:
     routed = {part.split('"')[0] for part in text.split('Route("')[1:]}
     told = {path for path in routed if path.startswith("/api/")} - {"/api/live", "/api/openapi.json"}
     assert told == set(document["paths"])
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter", "most"),
+    [
+        ("/api/queries/{name}/batches", "limit", PAGE_MOST),
+        ("/api/queries/{name}/series", "points", POINTS_MOST),
+        ("/api/queries/{name}/rows", "limit", ROWS_MOST),
+        ("/api/events", "count", EVENTS_MOST),
+    ],
+)
+def test_the_document_names_the_limits_that_hold(path: str, parameter: str, most: int) -> None:
+    maxima = {each["name"]: each["schema"].get("maximum") for each in openapi()["paths"][path]["get"]["parameters"]}
+    assert maxima[parameter] == most
 
 
 def test_what_it_answers_is_what_the_document_says(api: Any) -> None:

@@ -40,7 +40,7 @@ from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.state import placeholder, probe
 from headrace.storage.durable import publish, remove_tree, size_of
-from headrace.storage.location import is_known, located, place
+from headrace.storage.location import is_known, place, reach
 from headrace.storage.private import make_private, scratch, writing_to
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             what = "it cannot be adopted: Headrace does not know how to read what lies there"
             fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
             raise CheckpointError(code="HR590", where=Where(file=named), what=what, fix=fix)
-        located(project.root, project.target.storage, project.target.spark)
+        reach([named], project.target.spark)
         return Checkpoint(place(named).absolute())
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace import api
 from headrace.cli.options import (
     PathOrUrl,
     ProjectOptions,
@@ -146,8 +147,6 @@ def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptio
         if options.yes or options.as_json or not sys.stdin.isatty():
             raise click.UsageError("choose --drop-result or --keep-result")
         result = click.prompt("The result", type=click.Choice(["drop", "keep"]), err=True)
-    from headrace import api
-
     change = api.reset(project, name, result=result)
     return carried_out(change, _say_reset, options)
 
@@ -180,8 +179,6 @@ def rewind(query: str, to_batch: int | None, to_time: str | None, options: Chang
         raise click.UsageError("give one of --to-batch and --to-time")
     time = instant(to_time, "--to-time")
     project, name = options.with_query(query)
-    from headrace import api
-
     change = api.rewind(project, name, to_batch=to_batch, to_time=time)
     return carried_out(change, _say_rewind, options)
 
@@ -242,8 +239,6 @@ def adopt(
     """
     project, name = options.with_query(query)
     order = dict(map(_pair, sources))
-    from headrace import api
-
     change = api.adopt(project, name, checkpoint, sources=order, planned=planned)
     return carried_out(change, _say_adoption, options, partial(_say_adopted, project, options, verifies=verifies))
 
@@ -256,9 +251,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _say_adopted(project: Project, options: ChangeOptions, done: Adoption, *, verifies: bool = False) -> int:
-    from headrace.api import verify
-
-    verdict = verify(project, done.query) if verifies else None
+    verdict = api.verify(project, done.query) if verifies else None
     compared: list[object] = [f"compare the result with the batch answer: headrace verify {done.query}"]
     if verdict is not None:
         compared = [f"the result was compared with the batch answer: {verdict.state}", *verdict.findings]
@@ -316,8 +309,6 @@ def rebuild(
     time = instant(since, "--from")
     project, name = options.with_query(query)
     asks = not (no_swap or options.dry_run) and options.asks(" or --no-swap")
-    from headrace import api
-
     change = api.rebuild(project, name, since=time, accept_partial=accept_partial)
     if not options.dry_run:
         return _rebuilt(change, options, no_swap=no_swap, wait=wait, asks=asks)
@@ -468,10 +459,9 @@ def change_discard(query: str, options: ChangeOptions) -> int:
 
 def _begun(project: Project, query: str, verb: str) -> AnyChange:
     """The change that is meant. Raises NothingToChange where there is none."""
-    from headrace.api import change
     from headrace.change.change import NothingToChange
 
-    found = change(project, query)
+    found = api.change(project, query)
     if found is None:
         what = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
         where = project.queries[query].where

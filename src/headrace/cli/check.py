@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from headrace import api
 from headrace.cli.options import ProjectOptions, chosen, misused, reads_project
 from headrace.cli.output import counted, say_finding, say_json
 
@@ -33,8 +34,6 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
     """
     project = options.project()
 
-    from headrace.api import check as checked
-
     names = [each.strip() for text in selected for each in text.split(",")]
     for each in names:
         if each.startswith("HR") and each not in project.queries and not _CODE.fullmatch(each):
@@ -42,7 +41,7 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
             raise misused(what, "write for example HR240, HR24 or a query's name")
     codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
     queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
-    found = checked(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
+    found = api.check(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
     result = found.only(codes)
     if options.as_json:
         say_json(result.as_dict())

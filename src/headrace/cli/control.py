@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace import api
 from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import say_error, say_json
 from headrace.errors import HeadraceError
@@ -26,8 +27,6 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     Running batches finish, as after SIGTERM, and the command waits for that; 1 when nothing runs. The other queries run
     on when one is stopped. An application that is stopping already is waited for, and nothing else changes.
     """
-    from headrace.api import running
-
     if query is not None and now:
         what = "--now breaks off the batches of a whole application, not of one query"
         raise HeadraceError(code="HR090", what=what, fix="leave QUERY out, or --now")
@@ -38,7 +37,7 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     def note(sentence: str) -> None:
         click.echo(f"{sentence}; waiting for its end", err=True)
 
-    return _tell(running(project).stop(query, now=now, notify=note), as_json=options.as_json)
+    return _tell(api.running(project).stop(query, now=now, notify=note), as_json=options.as_json)
 
 
 @click.command()
@@ -77,10 +76,8 @@ def restart(query: str, options: ProjectOptions) -> int:
 
 
 def _order(do: Callable[[RunningApplications], OrderAnswer], query: str, options: ProjectOptions) -> int:
-    from headrace.api import running
-
     project, _ = options.with_query(query, may_lack_variables=True)
-    return _tell([do(running(project))], as_json=options.as_json)
+    return _tell([do(api.running(project))], as_json=options.as_json)
 
 
 def _tell(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:

@@ -36,7 +36,7 @@ from headrace.cli.submit import submit
 from headrace.cli.test import test
 from headrace.cli.verify import late, verify
 from headrace.errors import Finding, HeadraceError, nearest
-from headrace.redaction import output_redacted, redacted
+from headrace.redaction import RedactingStream, redacted, standard_streams
 from headrace.storage.private import FULL, unwritable
 
 # How messages name the kinds of numbers that click has.
@@ -107,7 +107,7 @@ def headrace(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code; no exception but SystemExit ever leaves it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with output_redacted():
+    with standard_streams(out=RedactingStream(sys.stdout), err=RedactingStream(sys.stderr)):
         return _run(given, as_json="--json" in given)
 
 

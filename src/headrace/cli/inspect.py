@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace import api
+from headrace import inspect as look
 from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import counted, say_below, say_finding
 from headrace.cli.view.formatting import NOTHING, instant, lag_left, number, size_of
@@ -39,8 +41,6 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     project = options.project(may_lack_variables=True)
     names = chosen(project, queries)
 
-    from headrace import inspect as look
-
     found = [look.checkpoint(project, name) for name in names]
 
     def show() -> None:
@@ -70,8 +70,6 @@ def offsets(query: str, batch: int | None, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query, may_lack_variables=True)
 
-    from headrace import inspect as look
-
     found = look.offsets(project, name, batch=batch)
     return _say(found, offset_lines, options)
 
@@ -86,8 +84,6 @@ def watermark(query: str, limit: int, options: ProjectOptions) -> int:
     Windows are shown where the text of the query names their length.
     """
     project, name = options.with_query(query, may_lack_variables=True)
-
-    from headrace import inspect as look
 
     found = look.watermark(project, name, limit=limit)
     return _say(found, watermark_lines, options)
@@ -117,8 +113,6 @@ def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, optio
     if repeated := next((column for column in columns if columns.count(column) > 1), None):
         raise click.UsageError(f"--key has two values for column '{repeated}': name one")
 
-    from headrace import inspect as look
-
     found = look.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
     return _say(found, state_lines, options)
 
@@ -135,9 +129,7 @@ def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query)
 
-    from headrace.api import repartition as repartition_query
-
-    done = repartition_query(project, name, partitions)
+    done = api.repartition(project, name, partitions)
     parts = counted(done.after, "partition")
     told = f"has {parts} already" if done.batch is None else f"is in {parts} instead of {done.before}"
     options.say(done.as_dict(), lambda: click.echo(f"{name}: the state {told}"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace import api
 from headrace.cli.options import ProjectOptions, chosen, length, misused, reads_project
 from headrace.cli.output import say_below, say_json
 from headrace.cli.service import dashboard
@@ -87,14 +88,12 @@ def run(
             project = with_operations(project, exit_on_failure=True)
         names = chosen(project, queries)
 
-        from headrace.api import run as run_queries
-
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
         view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
-        result = run_queries(
+        result = api.run(
             project,
             names,
             trigger=wanted,
@@ -121,12 +120,11 @@ def apply(file: Path, wanted: Trigger | None, options: ProjectOptions) -> int:
     with telling_whether_to_start_again():
         project = options.project()
 
-        from headrace.api import apply as apply_plan
         from headrace.planner.saved import read
 
         names = [name for name in read(file).queries if name in project.queries]
         with _view(project, names, wanted, options) as view:
-            result = apply_plan(project, file, trigger=wanted, reporter=view)
+            result = api.apply(project, file, trigger=wanted, reporter=view)
     view.summary(result)
     return result.exit_code
 
@@ -154,10 +152,9 @@ def plan(
     project = options.project()
     names = chosen(project, queries)
 
-    from headrace.api import plan as planned
     from headrace.planner.verdict import refusals
 
-    judgements = planned(project, names, connect=not no_connect, save=out)
+    judgements = api.plan(project, names, connect=not no_connect, save=out)
     refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
     if options.as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace import api
 from headrace.cli.options import FiniteRange, ProjectOptions, reads_project
 from headrace.cli.output import console_of, say_json, say_table
 from headrace.errors import HeadraceError
@@ -63,15 +64,13 @@ def status(watch: float | None, follow: bool, storage_only: bool, options: Proje
 
 def _follow(project: Project, look: Callable[[], list[QueryStatus]], *, as_json: bool) -> None:
     """Show each event as it comes: as a line of JSON, or as what it made of the table."""
-    from headrace.api import running
-
     if as_json:
-        for event in running(project).follow():
+        for event in api.running(project).follow():
             say_json(event)
         return
     with _live(transient=True) as live:
         shown_at = 0.0
-        for event in running(project).follow():
+        for event in api.running(project).follow():
             if event["event"] == "note":
                 live.console.print(f"{event['finding']['code']}: {event['finding']['what']}")
             elif time.monotonic() - shown_at >= REDRAWN_SECONDS or event["event"] != "batch":
@@ -92,10 +91,9 @@ def _table(project: Project, found: Sequence[QueryStatus]) -> Fitting:
 
 
 def _show_stored(project: Project, options: ProjectOptions) -> int:
-    from headrace.api import stored_status
     from headrace.cli.view.tables import stored_table
 
-    found = stored_status(project)
+    found = api.stored_status(project)
     faults = [each.fault for each in found if each.fault is not None]
 
     def show() -> None:

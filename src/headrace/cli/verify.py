@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace import api
 from headrace.cli.change import ChangeOptions, begins, carried_out, say_done
 from headrace.cli.options import ProjectOptions, chosen, reads_project
 from headrace.cli.output import counted, pairs, say_below, say_finding, say_json, say_table, table_of, waiting
@@ -74,8 +75,6 @@ def verify(
             raise click.UsageError(why)
     if repair or undo:
         project, name = options.with_query(queries[0])
-        from headrace import api
-
         change = api.repair(project, name, keys=given)
         return say_done(change, change.undo(), options) if undo else carried_out(change, _plan, options)
     project = options.project()
@@ -123,9 +122,7 @@ def _judged(
     part: tuple[int, int] | None,
 ) -> Iterator[Verdict]:
     """Each verdict as soon as it is found."""
-    from headrace.api import verify_each
-
-    with closing(verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
+    with closing(api.verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
         for name in names:
             with waiting(f"{name}: running the batch query"):
                 verdict = next(verdicts)
@@ -221,10 +218,8 @@ def late(
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
     project, name = options.with_query(query, may_lack_variables=True)
 
-    from headrace.api import late as late_of
-
     with waiting(f"{name}: looking for late rows"):
-        found = late_of(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
+        found = api.late(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
     if options.as_json:
         for row in found.rows:
             say_json({"event": "late row", "query": name, **row.as_dict()})

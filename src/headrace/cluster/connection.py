@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ipaddress
 import os
 import platform
 import re
@@ -29,6 +28,7 @@ from headrace.spark.messages.refusals import is_from_spark
 from headrace.storage.durable import replace_file
 from headrace.storage.location import is_remote
 from headrace.storage.private import writing_to
+from headrace.units import ip_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -223,10 +223,8 @@ def _started_here(master: str) -> Cluster | None:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    address = ip_address(host)
+    return host == "localhost" or host.endswith(".localhost") if address is None else address.is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -180,6 +180,10 @@ class SinkLedger(Ability):
         """
         return {}
 
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        """The id of the checkpoint that the newest batch came from; None: it is not known."""
+        return None
+
 
 class SinkCorrections(Ability):
     """Rows of the result written anew beside its batches: late rows brought back, and by `repair` wrong ones."""

@@ -102,7 +102,7 @@ class RunningApplications:
         """
         if query is not None:
             return [each.order("stop", query) for each in running(self._storage, query)]
-        there, silent = _running(self._storage)
+        there, silent = _require_applications(self._storage)
         stopped = [each.stop(now=now, notify=notify) for each in there]
         return [*stopped, *(OrderAnswer(finding=_not_answered(pid)) for pid in silent)]
 
@@ -123,14 +123,9 @@ class RunningApplications:
         yield from running(self._storage)[-1].follow()
 
 
-def applications(storage: Path) -> list[RunningApplication]:
-    """All that run out of a storage directory and answer; what dead processes have left is removed."""
-    return _found(storage)[0]
-
-
-def _running(storage: Path) -> tuple[list[RunningApplication], list[int]]:
-    """As `_found`; raises NotRunning where none answers."""
-    there, silent = _found(storage)
+def _require_applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
+    """Find them as `applications` does; raise NotRunning where none answers."""
+    there, silent = applications(storage)
     if not there and silent:
         raise NotRunning(_not_answered(silent[0]))
     if not there:
@@ -139,9 +134,12 @@ def _running(storage: Path) -> tuple[list[RunningApplication], list[int]]:
     return there, silent
 
 
-def _found(storage: Path) -> tuple[list[RunningApplication], list[int]]:
-    """Those that answer, and the processes that live and do not; `HELLO_SECONDS` are waited for each of these."""
-    found: list[RunningApplication] = []
+def applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
+    """Find the applications of a storage directory that answer, and the processes that live and do not answer.
+
+    It waits `HELLO_SECONDS` for each silent one, and removes what dead processes have left.
+    """
+    answering: list[RunningApplication] = []
     silent: list[int] = []
     for pid, path in sockets(storage):
         try:
@@ -149,7 +147,7 @@ def _found(storage: Path) -> tuple[list[RunningApplication], list[int]]:
                 connection.settimeout(HELLO_SECONDS)
                 for facts in _lines(connection, {"do": "hello"}):
                     if facts["birth"] == birth(int(facts["pid"])) and is_own(connection):
-                        found.append(_application(path, facts))
+                        answering.append(RunningApplication(path=path, **facts))
                     break
         except (ConnectionRefusedError, FileNotFoundError):
             clear(storage, pid)
@@ -157,22 +155,22 @@ def _found(storage: Path) -> tuple[list[RunningApplication], list[int]]:
             silent.append(pid)
         except OSError:
             continue
-    return found, silent
+    return answering, silent
 
 
 def running(storage: Path, query: str | None = None) -> list[RunningApplication]:
-    """Those that run `query`, or all; raises NotRunning where there is none."""
-    there, silent = _running(storage)
+    """Find the newest application that runs `query`, or all; raise NotRunning where there is none."""
+    there, silent = _require_applications(storage)
     if query is None:
         return there
-    found = [each for each in there if query in each.queries]
-    if not found and silent:
+    having = [application for application in there if query in application.queries]
+    if not having and silent:
         raise NotRunning(_not_answered(silent[0]))
-    if not found:
-        known = sorted({name for each in there for name in each.queries})
-        what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(known) or 'none'}"
-        raise NotRunning(code="HR850", what=what, fix=f"start it beside: headrace run {query}")
-    return found[-1:]
+    if not having:
+        names = sorted({name for application in there for name in application.queries})
+        what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(names) or 'none'}"
+        raise NotRunning(code="HR850", what=what, fix=f"start it in a process of its own: headrace run {query}")
+    return having[-1:]
 
 
 def _unseen(storage: Path) -> str:
@@ -217,17 +215,6 @@ def _lines(connection: socket.socket, request: Mapping[str, Any]) -> Iterator[di
     with closing(connection.makefile("r", encoding="utf-8")) as answers:
         for line in answers:
             yield json.loads(line)
-
-
-def _application(path: Path, facts: Mapping[str, Any]) -> RunningApplication:
-    return RunningApplication(
-        pid=int(facts["pid"]),
-        birth=str(facts["birth"]),
-        path=path,
-        project=str(facts["project"]),
-        owns=bool(facts["owns"]),
-        queries=facts["queries"],
-    )
 
 
 def _gone(pid: int) -> Finding:

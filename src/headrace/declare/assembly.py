@@ -30,8 +30,10 @@ from headrace.declare.option_values import OptionValueError, read_option
 from headrace.declare.variables import NO_HOME, Variables, expanded
 from headrace.errors import Finding, PlatformError, ProjectError, Where, nearest
 from headrace.model import Trigger
+from headrace.model.project import paths_of
 from headrace.queries.late_rows import late_names
 from headrace.redaction import remember_settings
+from headrace.storage.location import reach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +112,7 @@ class Assembly:
         self, name: str, queries: Mapping[str, model.Query], target: model.Target | None = None
     ) -> model.Project:
         """The project of these queries and of what was taken."""
-        return model.Project(
+        project = model.Project(
             name=name,
             root=self.root,
             target=target or model.Target(),
@@ -123,6 +125,13 @@ class Assembly:
             secret_files=tuple(self.variables.secret_files),
             modules=tuple(self.modules),
         )
+        connectors = (
+            *(source.connector for source in self.sources.values()),
+            *(query.sink for query in queries.values()),
+        )
+        paths = (path for connector in connectors for _, path in paths_of(connector))
+        reach(paths, project.target.spark)
+        return project
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:
         options = dict(declared.options)

@@ -28,16 +28,7 @@ HELD = 1_000
 RUNNING_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 NAMESPACE = "headrace"
-_MODULES = (
-    "client",
-    "client.event_v2",
-    "client.generated.documentation_job",
-    "client.generated.error_message_run",
-    "client.generated.input_statistics_input_dataset",
-    "client.generated.job_type_job",
-    "client.generated.processing_engine_run",
-    "client.generated.schema_dataset",
-)
+_MODULES = ("client", "client.event_v2", "client.facet_v2")
 
 
 @dataclass(kw_only=True)
@@ -221,7 +212,7 @@ def _rows_read(rows: int | None) -> dict[str, Any]:
 
 
 def _facets(name: str) -> Any:
-    return _require(f"client.generated.{name}")
+    return getattr(_require("client.facet_v2"), name)
 
 
 def _require(module: str) -> Any:

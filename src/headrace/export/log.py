@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO
 
 from headrace.checkpoint import Checkpoint
 from headrace.contract import BatchRecord, Observer, Outcome, QueryStart, QueryState
 from headrace.errors import Finding, HeadraceError
 from headrace.model.operations import Log
-from headrace.redaction import redacted
+from headrace.redaction import StreamAbove, redacted, standard_streams
 from headrace.spark.jvm.stderr_filter import Said
 from headrace.storage.location import is_remote
 from headrace.user_code import current
@@ -117,17 +117,12 @@ class RunLog(Observer):
         handler = _UserLogging(self)
         root = logging.getLogger()
         root.addHandler(handler)
-        before = sys.stdout, sys.stderr
-        ours = cast(TextIO, _Output(before[0], self, "info")), cast(TextIO, _Output(before[1], self, "warning"))
-        sys.stdout, sys.stderr = ours
+        out, err = _Output(sys.stdout, self, "info"), _Output(sys.stderr, self, "warning")
         try:
-            yield
+            with standard_streams(out=out, err=err):
+                yield
         finally:
             root.removeHandler(handler)
-            if sys.stdout is ours[0]:
-                sys.stdout = before[0]
-            if sys.stderr is ours[1]:
-                sys.stderr = before[1]
 
     def close(self) -> None:
         """Let the file go."""
@@ -184,11 +179,12 @@ class _UserLogging(logging.Handler):
             self._log.write(record.levelname.lower(), message, query=query, batch=batch)
 
 
-class _Output:
+class _Output(StreamAbove):
     """A standard stream whose lines are logged as well, while the user's code is running."""
 
     def __init__(self, below: TextIO, log: RunLog, level: str) -> None:
-        self._below, self._log, self._level = below, log, level
+        super().__init__(below)
+        self._log, self._level = log, level
         self._open = threading.local()
 
     def write(self, text: str) -> int:
@@ -200,12 +196,6 @@ class _Output:
             for line in filter(str.strip, whole):
                 self._log.write(self._level, line, query=serving[0], batch=serving[1])
         return written
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._below, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._below)
 
 
 # A query's own thread, and what Spark's scheduler says of a query's tasks in threads that serve all of them.

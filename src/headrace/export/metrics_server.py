@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hmac
 import json
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,16 +11,15 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.control.board import Board
-from headrace.errors import PlatformError
 from headrace.export.metrics import MetricsObserver
-from headrace.export.serving import beside, bound, server_of
+from headrace.export.serving import beside, bind, server_of, with_headers
 from headrace.model.operations import LOOPBACK
 from headrace.model.operations import Metrics as Settings
 
@@ -34,14 +31,13 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 @contextmanager
 def metrics_served(settings: Settings, board: Board, metrics: MetricsObserver) -> Iterator[int]:
     """Serve while the block runs; gives the port. Raises PlatformError where it cannot be had."""
-    try:
-        made = bound(settings.address, settings.port)
-    except OSError as error:
-        what = f"metrics cannot be served at {settings.address}:{settings.port}: {error.strerror or error}"
-        fix = "name another port: metrics: {port: ...} in headrace.yml, or headrace run --metrics PORT"
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            fix = "give metrics an address of this machine, as 127.0.0.1 or 0.0.0.0: metrics: {address: ...}"
-        raise PlatformError(code="HR892", what=what, fix=fix) from error
+    made = bind(
+        "metrics",
+        settings.address,
+        settings.port,
+        other_port="name another port: metrics: {port: ...} in headrace.yml, or headrace run --metrics PORT",
+        other_address="give metrics an address of this machine, as 127.0.0.1 or 0.0.0.0: metrics: {address: ...}",
+    )
     with made, beside(server_of(application(settings, board, metrics), proxy_headers=False), made, "metrics"):
         yield int(made.getsockname()[1])
 
@@ -82,12 +78,7 @@ class _Guard:
         self._app, self._settings = app, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        await (self._refusal(scope) or self._app)(scope, receive, with_headers)
+        await with_headers(self._refusal(scope) or self._app, _HEADERS)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)

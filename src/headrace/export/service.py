@@ -16,6 +16,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from string import Template
 
 from headrace.contract import BatchRecord, BatchWork, Observer
 from headrace.control.board import Board
@@ -79,39 +80,23 @@ def unit(
     _require_plain(f"the directory {root!r}", root, ends=True)
     _require_plain(f"JAVA_HOME, {java!r},", java or "")
     _require_plain(f"the path of Headrace {called[0]!r}", called[0], but="\"'\\")
-    lines = [
-        "[Unit]",
-        f"Description=Headrace project '{_text(project.name)}'",
-        "After=network-online.target",
-        "Wants=network-online.target",
-        "StartLimitIntervalSec=0",
-        "",
-        "[Service]",
-        "# Headrace says when its queries are started, and that they move; a driver that hangs is started again.",
-        "Type=notify",
-        f"TimeoutStartSec={START_TIMEOUT.seconds:.0f}",
-        f"WatchdogSec={watchdog.seconds:.0f}",
-        f"MemoryMax={memory}",
-        f"LimitNOFILE={OPEN_FILES}",
-        f"User={owner}",
-        f"WorkingDirectory={_text(root)}",
-        f"Environment={_quoted(f'HEADRACE_TARGET={project.target.name}')}",
-        *([f"Environment={_quoted(f'JAVA_HOME={java}')}"] if java else []),
-        f"EnvironmentFile=-/etc/{name}.env",
-        f"ExecStart={' '.join(map(_quoted, (*called, 'run')))}",
-        "# SIGTERM for headrace alone, which lets the running batches finish; the JVM ends with it.",
-        "KillMode=mixed",
-        f"TimeoutStopSec={stop_timeout.seconds:.0f}",
-        "Restart=on-failure",
-        *(BACKOFF if systemd is not None and systemd >= SYSTEMD_WITH_BACKOFF else NO_BACKOFF),
-        f"RestartPreventExitStatus={' '.join(map(str, FINAL_EXIT_CODES))}",
-        "UMask=0077",
-        "NoNewPrivileges=yes",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
-    ]
-    return "\n".join(lines) + "\n"
+    environment = [f"HEADRACE_TARGET={project.target.name}", *([f"JAVA_HOME={java}"] if java else [])]
+    template = resources.files("headrace.export").joinpath("headrace.service").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        project=_text(project.name),
+        start_seconds=f"{START_TIMEOUT.seconds:.0f}",
+        watchdog_seconds=f"{watchdog.seconds:.0f}",
+        memory=memory,
+        open_files=OPEN_FILES,
+        user=owner,
+        root=_text(root),
+        environment="\n".join(f"Environment={_quoted(pair)}" for pair in environment),
+        name=name,
+        command=" ".join(map(_quoted, (*called, "run"))),
+        stop_seconds=f"{stop_timeout.seconds:.0f}",
+        restarts="\n".join(BACKOFF if systemd is not None and systemd >= SYSTEMD_WITH_BACKOFF else NO_BACKOFF),
+        final_exit_codes=" ".join(map(str, FINAL_EXIT_CODES)),
+    )
 
 
 def _require_plain(what: str, value: str, *, ends: bool = False, but: str = "") -> None:
@@ -258,14 +243,11 @@ def write_monitoring(directory: Path, project: Project) -> list[Path]:
     """
     scrape = _scrape(project)
     directory.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name in MONITORING:
-        text = resources.files("headrace.export").joinpath("monitoring").joinpath(name).read_text(encoding="utf-8")
-        written.append(directory / name)
-        written[-1].write_text(text, encoding="utf-8")
-    written.append(directory / "prometheus.yml")
-    written[-1].write_text(scrape, encoding="utf-8")
-    return written
+    kept = resources.files("headrace.export") / "monitoring"
+    texts = {name: kept.joinpath(name).read_text(encoding="utf-8") for name in MONITORING}
+    for name, text in {**texts, "prometheus.yml": scrape}.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return [directory / name for name in (*MONITORING, "prometheus.yml")]
 
 
 def _scrape(project: Project) -> str:

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-import ipaddress
+import errno
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import PlatformError
+from headrace.units import ip_address
+
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CLOSING_SECONDS = 5.0
 
 
 def asked_at(host: str, port: int) -> str:
     """Host and port as a URL has them; of what listens at every address of this machine, the machine's name."""
-    name = socket.gethostname() if _is_everywhere(host) else host
+    address = ip_address(host)
+    name = socket.gethostname() if address is not None and address.is_unspecified else host
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket at this address; raises OSError. A restart finds its port free; one that is in use is refused."""
+def bind(what: str, host: str, port: int, *, other_port: str, other_address: str) -> socket.socket:
+    """Make a socket at this address. A restart finds its port free; one that is in use is refused.
+
+    Args:
+        what: What is served, as messages name it.
+        other_port: How to name another port.
+        other_address: How to name another address.
+
+    Raises:
+        PlatformError: The address or the port cannot be used.
+    """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
-    except BaseException:
+    except BaseException as error:
         made.close()
-        raise
+        if not isinstance(error, OSError):
+            raise
+        is_address = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+        raise PlatformError(
+            code="HR892",
+            what=f"{what} cannot be served at {host}:{port}: {error.strerror or error}",
+            fix=other_address if is_address else other_port,
+        ) from error
     return made
 
 
@@ -51,6 +72,21 @@ def server_of(app: Any, **options: Any) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
+def with_headers(app: ASGIApp, headers: Mapping[str, str]) -> ASGIApp:
+    """Add `headers` to each answer of `app`."""
+    from starlette.datastructures import MutableHeaders
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(headers)
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return serve
+
+
 @contextmanager
 def beside(server: uvicorn.Server, made: socket.socket, name: str) -> Iterator[None]:
     """Serve while the block runs, in a thread of its own; who asks at once waits for the thread."""
@@ -62,10 +98,3 @@ def beside(server: uvicorn.Server, made: socket.socket, name: str) -> Iterator[N
     finally:
         server.should_exit = True
         thread.join(CLOSING_SECONDS)
-
-
-def _is_everywhere(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

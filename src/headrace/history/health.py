@@ -9,7 +9,8 @@ from operator import attrgetter
 from statistics import median
 
 from headrace.contract.batch_record import BatchRecord
-from headrace.errors import Finding, Where
+from headrace.errors import OF_THE_CATALOGUE, Finding, Where
+from headrace.findings import Severity
 from headrace.units import utc
 
 ENOUGH = 5
@@ -60,9 +61,9 @@ def _falling_behind(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     waiting = [record.backlog.count for record in busy if record.backlog is not None]
     # What is read fast of what has piled up did not arrive: then less and less waits.
     if processed * MARGIN < arriving and (len(waiting) < len(busy) or waiting[-1] > waiting[0]):
-        yield Finding(
-            code="HR680",
-            where=Where(file=f"query '{query}'"),
+        yield _of_query(
+            query,
+            "HR680",
             what=f"it works off {processed:,.0f} rows a second while {arriving:,.0f} arrive, so it falls behind",
             fix="give it more cores, bound a batch by the source's rate limit, or look at the slowest part of a batch: "
             + _slowest(busy),
@@ -80,9 +81,9 @@ def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     # Files that land while a batch runs wait for the next one, and are no sign of anything.
     age = waiting[-1].waiting_seconds(ended)
     if min(now) > GROWTH * max(before) and (age is None or age > BATCHES_BEHIND * usual):
-        yield Finding(
-            code="HR680",
-            where=Where(file=f"query '{query}'"),
+        yield _of_query(
+            query,
+            "HR680",
             what=f"its lag grew over the last {len(busy)} batches, "
             f"from {waiting[0].count:,} to {waiting[-1].count:,} {waiting[-1].unit}",
             fix="raise the source's rate limit or give the query more cores; the slowest part of a batch is "
@@ -104,9 +105,9 @@ def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]
         return
     since = busy[0].watermark
     stands = f"stands at {since:%Y-%m-%d %H:%M:%S} UTC" if since else "has not begun to move"
-    yield Finding(
-        code="HR684",
-        where=Where(file=f"query '{query}'"),
+    yield _of_query(
+        query,
+        "HR684",
         what=f"its watermark {stands}, held back by {_named(idle)}: no row came from there in {ENOUGH} batches, "
         + " and ".join(f"{count:,} from '{name}'" for name, count in rows.items() if count),
         fix=f"see why {_named(idle)} gives nothing; rows of outer joins without a match, and windows in append mode, "
@@ -124,12 +125,11 @@ def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
     """
     record = batches[-1]
     come = any(source.null_times for batch in batches for source in batch.sources)
-    where = Where(file=f"query '{record.query}'")
     counts = [f"{source.null_times_total:,} of '{source.name}'" for source in record.sources if source.null_times_total]
     if come and counts:
-        yield Finding(
-            code=NULL_TIMES,
-            where=where,
+        yield _of_query(
+            record.query,
+            NULL_TIMES,
             what=f"rows have no event time (NULL): {', '.join(counts)}; no window takes them, an outer join gives no "
             "row for them, and a deduplication within the watermark may give them twice",
             fix="give such rows a time where they come from, or filter them out in the query",
@@ -143,9 +143,9 @@ def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
             back = f"return to the batch before: headrace rewind {record.query} --to-batch {leap.batch - 1}"
             again = f"begin again: headrace reset {record.query}"
             before = f"correct or remove the row where it comes from, and {back if leap.batch else again}"
-        yield Finding(
-            code="HR686",
-            where=where,
+        yield _of_query(
+            record.query,
+            "HR686",
             what=f"its watermark is in the future, at {utc(leap.watermark_ms)}{moved}; rows with earlier event times "
             "are late",
             fix=f"{before}; or put the watermark on in the query, behind a filter of such times, and rebuild it",
@@ -164,9 +164,9 @@ def _standing(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     for record in busy:
         for source in record.sources:
             gave[source.name] = gave.get(source.name, 0) + source.rows
-    yield Finding(
-        code="HR883",
-        where=Where(file=f"query '{query}'"),
+    yield _of_query(
+        query,
+        "HR883",
         what=f"its watermark stands at {since:%Y-%m-%d %H:%M:%S} UTC although rows come: none of the last {len(busy)} "
         f"batches, with {' and '.join(f'{rows:,} from {name!r}' for name, rows in gave.items() if rows)}, had a newer "
         f"event time than {newest[0]:%Y-%m-%d %H:%M:%S} UTC",
@@ -179,9 +179,9 @@ def _over_budget(query: str, batches: list[BatchRecord], budget: int | None) -> 
     if budget is not None and size is not None and size > budget:
         largest = max(batches[-1].operators, key=lambda operator: operator.bytes, default=None)
         most = f", most of it in {largest.name}" if largest is not None and len(batches[-1].operators) > 1 else ""
-        yield Finding(
-            code="HR884",
-            where=Where(file=f"query '{query}'"),
+        yield _of_query(
+            query,
+            "HR884",
             what=f"its state takes {size:,} bytes of memory{most}; its budget is {budget:,}",
             fix="shorten the watermark's delay or the windows, give the query fewer keys, or raise state_budget",
         )
@@ -193,10 +193,10 @@ def _rising(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
         return
     before, now = (_late_share(part) for part in (batches[:ENOUGH], batches[ENOUGH:]))
     if now > max(LATE_SHARE, LATE_GROWTH * before):
-        yield Finding(
-            code="HR682",
+        yield _of_query(
+            query,
+            "HR682",
             severity="warning",
-            where=Where(file=f"query '{query}'"),
             what=f"late rows are rising: of 1,000 rows {now * 1000:,.0f} were dropped in the last {ENOUGH} batches, "
             f"and {before * 1000:,.0f} in those before",
             fix=f"see where they come from: headrace late {query}; a sender may be behind, or its clock wrong",
@@ -230,9 +230,9 @@ def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
     if len(sizes) < 2 * ENOUGH or sizes[0] == 0 or batches[-1].watermark is not None:
         return
     if all(a < b for a, b in pairwise(sizes)) and sizes[-1] >= GROWTH * sizes[0]:
-        yield Finding(
-            code="HR681",
-            where=Where(file=f"query '{query}'"),
+        yield _of_query(
+            query,
+            "HR681",
             what=f"its state grew with each of the last {len(sizes)} batches, from {sizes[0]:,} to {sizes[-1]:,} rows",
             fix="if keys are not bounded, declare a watermark and group by a window or drop duplicates within it",
         )
@@ -241,9 +241,9 @@ def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
 def _dropping(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
     dropped = sum(record.dropped_by_watermark for record in batches)
     if dropped:
-        yield Finding(
-            code="HR682",
-            where=Where(file=f"query '{query}'"),
+        yield _of_query(
+            query,
+            "HR682",
             what=f"rows were dropped as later than the watermark: Spark counted {dropped:,} in the last "
             f"{len(batches)} batches, after partial aggregation, so there may be more",
             fix=f"see them with `headrace late {query}`, or declare a longer delay",
@@ -253,10 +253,9 @@ def _dropping(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
 # Shorter silences than these happen on any machine that is busy for a while.
 SHORTEST_SECONDS = 180.0
 SHORTEST_SOURCE_SECONDS = 300.0
-# Before so many batches nobody knows what is usual: the first ones start Python, compile, and load what has piled up.
-ENOUGH, UNKNOWN_SECONDS = 5, 900.0
-TRIGGERS = 10
-GAPS = 10
+# Until there are `ENOUGH` batches, what is usual is unknown: the first ones start Python, compile and load a backlog.
+UNKNOWN_SECONDS = 900.0
+TRIGGERS = GAPS = 10
 
 
 def no_commit(
@@ -271,9 +270,9 @@ def no_commit(
     least = SHORTEST_SECONDS if len(records) >= ENOUGH else UNKNOWN_SECONDS
     if silent_seconds > max(least, TRIGGERS * step):
         before = f"; the longest of the last {len(records)} took {_length(longest)}" if records else ""
-        yield Finding(
-            code="HR880",
-            where=Where(file=f"query '{query}'"),
+        yield _of_query(
+            query,
+            "HR880",
             what=f"no batch was committed and no task moved for {_length(silent_seconds)}{before}",
             fix="look what the batch waits for: a lock of the database, a broker that is away, an executor that is "
             "lost; headrace stop --now breaks it off",
@@ -293,9 +292,9 @@ def silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime)
         gap = max((after - before).total_seconds() for before, after in pairwise(gave))
         silent = (now - gave[-1]).total_seconds()
         if silent > max(SHORTEST_SOURCE_SECONDS, GAPS * gap):
-            yield Finding(
-                code="HR881",
-                where=Where(file=f"query '{query}'"),
+            yield _of_query(
+                query,
+                "HR881",
                 what=f"source '{name}' has given no row for {_length(silent)}; before, it paused for {_length(gap)} at "
                 "most",
                 fix=f"see whether what writes to '{name}' still runs",
@@ -325,6 +324,10 @@ def forgotten(master: str, seconds: float) -> Finding:
         "or has no master any more",
         fix="start it again: what was committed is safe; headrace submit --supervise and a service do it by themselves",
     )
+
+
+def _of_query(query: str, code: str, *, what: str, fix: str, severity: Severity = OF_THE_CATALOGUE) -> Finding:
+    return Finding(code=code, where=Where(file=f"query '{query}'"), what=what, fix=fix, severity=severity)
 
 
 def _length(seconds: float) -> str:

@@ -131,6 +131,11 @@ class Event(PlainData):
     detail: dict[str, Any]
 
 
+# What a status takes from its newest batch as it is.
+_OF_BATCH = (
+    *("batch", "input_rate", "processed_rate", "watermark"),
+    *("state_rows", "state_bytes", "state_hits", "state_misses"),
+)
 Row: TypeAlias = "Mapping[str, Any] | sqlite3.Row"
 _SILENT_SECONDS = 60.0
 """A run on another machine, whose processes cannot be seen from here, counts as killed after this silence."""
@@ -142,16 +147,16 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     if run is None:
         assert kept is not None, "a query is known by its run or by its state"
         run = _not_begun(kept)
+    whose = (query, run["generation"])
     text = db.execute(
-        "SELECT record FROM batches WHERE query = ? AND generation = ? ORDER BY batch DESC LIMIT 1",
-        (query, run["generation"]),
+        "SELECT record FROM batches WHERE query = ? AND generation = ? ORDER BY batch DESC LIMIT 1", whose
     ).fetchone()
-    total = db.execute(
-        "SELECT rows FROM totals WHERE query = ? AND generation = ?", (query, run["generation"])
-    ).fetchone()
-    quarantined = db.execute(
-        "SELECT rows FROM quarantined WHERE query = ? AND generation = ?", (query, run["generation"])
-    ).fetchone()
+    total, quarantined = (
+        db.execute(
+            f"SELECT rows FROM {table} WHERE query = ? AND generation = ?", (query, run["generation"])
+        ).fetchone()
+        for table in ("totals", "quarantined")
+    )
     before = db.execute(
         "SELECT error, pid FROM runs WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 1", (query, run["id"])
     ).fetchone()
@@ -172,17 +177,10 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         mode=run["mode"],
         trigger=run["trigger_text"],
         sink=run["sink"],
-        batch=last.batch if last else None,
         rows_total=total[0] if total else 0,
         rows_quarantined=quarantined[0] if quarantined else 0,
-        input_rate=last.input_rate if last else None,
-        processed_rate=last.processed_rate if last else None,
-        watermark=last.watermark if last else None,
         batch_ms=last.duration_ms if last else None,
-        state_rows=last.state_rows if last else None,
-        state_bytes=last.state_bytes if last else None,
-        state_hits=last.state_hits if last else None,
-        state_misses=last.state_misses if last else None,
+        **{name: getattr(last, name, None) for name in _OF_BATCH},
         backlog=_as_of(last, last.backlog) if last else None,
         lags=_lags(last) if last else {},
         error=error,

@@ -12,9 +12,10 @@ from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.handover import gap_before_newest
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.errors import CheckpointError, Finding, PlainData, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
+from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import CHANGES
 from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of
@@ -49,7 +50,7 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
     """Look at the checkpoint of `query` and at what Headrace keeps beside it; nothing is changed."""
     layout = layout_of(project, query)
     checkpoint = Checkpoint(layout.checkpoint)
-    findings = [*problems(query, layout), *_archive_problems(layout)]
+    findings = [*problems(project, query, layout), *_archive_problems(layout)]
     planned = committed = None
     with suppress(CheckpointError):
         planned, committed = checkpoint.last_batch, checkpoint.last_committed
@@ -63,9 +64,9 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
     )
 
 
-def require_usable(query: Query, layout: QueryLayout) -> None:
+def require_usable(project: Project, query: Query, layout: QueryLayout) -> None:
     """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
-    errors = [finding for finding in problems(query, layout) if finding.severity == "error"]
+    errors = [finding for finding in problems(project, query, layout) if finding.severity == "error"]
     if errors:
         raise CheckpointError(errors)
 
@@ -83,7 +84,7 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
         )
 
 
-def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
     between = list(cut_off(query, layout))
@@ -117,9 +118,19 @@ def problems(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     for finding in found:
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue
+        if finding.where.file == str(checkpoint.root / Part.ID_FILE) and (id_ := _id_in_sink(project, query, layout)):
+            finding = finding.but(fix=f'restore it from a backup, or write {{"id":"{id_}"}} into it')
         yield with_command(query, finding)
     if isinstance(gap, Finding):
         yield with_command(query, gap)
+
+
+def _id_in_sink(project: Project, query: Query, layout: QueryLayout) -> str | None:
+    """The id of the checkpoint that the sink's newest batch came from; None where the sink does not answer."""
+    ledger = query.sink.ledger
+    with suppress(HeadraceError):
+        return None if ledger is None else ledger.checkpoint_id(sink_context(project, query, layout))
+    return None
 
 
 def cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:

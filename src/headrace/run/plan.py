@@ -122,7 +122,7 @@ def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) 
             return Judgement(query=query.name, verdict="same", from_batch=0)
         committed = home.checkpoint.last_committed
         first = 0 if committed is None else committed + 1
-        _require_sound(problems(query, home.layout))
+        _require_sound(problems(project, query, home.layout))
         require_same_sink(project, query, home.layout)
         with registered_tables(project, query, spark):
             found, frame = _compared(project, query, spark, home)

@@ -203,7 +203,7 @@ def _looked_at(request: Request, layout: QueryLayout) -> tuple[Home, Planned]:
         raise CheckFailed(findings)
     home = entered(request.query, layout)
     if home.lasting:
-        require_usable(request.query, home.layout)
+        require_usable(request.project, request.query, home.layout)
         require_same_sink(request.project, request.query, home.layout)
     try:
         return home, planned(request, home)

@@ -226,7 +226,7 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     query = declared.name
     layout = layout_of(project, declared)
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
-    require_usable(declared, layout)
+    require_usable(project, declared, layout)
     require_ended(layout, RenameRecord)
     before = changes.partitions(checkpoint)
     committed = checkpoint.last_committed

@@ -21,6 +21,7 @@ from headrace.storage.store import Store, StoreEntry
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _TAIL_BYTES = 65_536
+_PIECE_BYTES = 8 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # What lies in a storage directory, and is to be private by itself.
 _PRIVATE = ("history.db*", "headrace-crash-*", "queries", "queries/*", "queries/*/g*", "queries/*/g*/*")
@@ -103,7 +104,8 @@ class Disk(Store):
 
     def copy_from(self, other: Store, path: str, new: str) -> None:
         os.makedirs(Path(new).parent, exist_ok=True)
-        Path(new).write_bytes(other.read(path))
+        with open(new, "wb") as file:
+            file.writelines(other.pieces(path, _PIECE_BYTES))
         modified_ns = other.entry(path).modified_ms * 1_000_000
         os.utime(new, ns=(modified_ns, modified_ns))
 

@@ -7,7 +7,7 @@ import getpass
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ _SPARK = "spark.hadoop."
 # A NameNode that is restarted is back within seconds; whoever waits longer is told.
 _PAUSES = (0.2, 1.0, 3.0)
 _TIMEOUT_SECONDS = (3.0, 60.0)
+_PIECE_BYTES = 8 << 20
 
 
 class Hdfs(Store):
@@ -64,6 +65,9 @@ class Hdfs(Store):
         return bytes(self._ask("OPEN", path, **part).content)
 
     def put(self, path: str, data: bytes) -> None:
+        self._put(path, lambda: data)
+
+    def _put(self, path: str, data: Callable[[], bytes | Iterator[bytes]]) -> None:
         draft = self._draft(path, data)
         try:
             self._rename(draft, path, overwrite=True)
@@ -72,13 +76,20 @@ class Hdfs(Store):
             raise
 
     def create(self, path: str, data: bytes) -> bool:
-        draft = self._draft(path, data)
+        draft = self._draft(path, lambda: data)
         try:
             self._rename(draft, path)
         except FileExistsError:
             self.delete(draft)
             return False
         return True
+
+    def copy(self, path: str, new: str) -> None:
+        """WebHDFS has no copy: the bytes go through this process, in pieces."""
+        self.copy_from(self, path, new)
+
+    def copy_from(self, other: Store, path: str, new: str) -> None:
+        self._put(new, lambda: other.pieces(path, _PIECE_BYTES))
 
     def delete(self, path: str) -> None:
         self._ask("DELETE", path, method="delete", recursive="true")
@@ -89,15 +100,18 @@ class Hdfs(Store):
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         self._rename(path, new)
 
-    def _draft(self, path: str, data: bytes) -> str:
-        """A file beside `path` that holds `data`; its name begins with a dot, so that Spark does not read it."""
+    def _draft(self, path: str, data: Callable[[], bytes | Iterator[bytes]]) -> str:
+        """Write a file next to `path`, whose name begins with a dot, so that Spark does not read it.
+
+        data: called for each attempt.
+        """
         folder, _, name = path.rpartition("/")
         draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}.headrace"
 
         def write() -> None:
             # The NameNode names a DataNode, which takes the bytes.
             answer = self._call("CREATE", draft, method="put", redirect=False, overwrite="true", permission="600")
-            sent = self._web.session.put(answer.headers["Location"], data=data)
+            sent = self._web.session.put(answer.headers["Location"], data=data())
             if sent.status_code in (401, 403):
                 raise refused(self.url, _remote_reason(sent))
             sent.raise_for_status()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from headrace.storage.remote import RemotePath
-from headrace.storage.store import SCHEMES, Store, StoreNotAsked, keep
+from headrace.storage.store import SCHEMES, Store, StoreNotAsked, forget, keep
 
 _EXTRAS = {"hdfs": "hdfs", "s3a": "s3"}
 _LOCAL = re.compile(r"^file:/+", re.IGNORECASE)
@@ -18,8 +18,8 @@ _WRITTEN = {
     "s3a": "s3a://BUCKET/path; credentials are read from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from AWS's own "
     "files, or from the settings fs.s3a.*",
 }
-# Spark's settings of the project that was located last, by which its sources and sinks are reached.
-_settings: dict[str, str] = {}
+# Hadoop's settings by which each store is reached, by the scheme and the authority of its URLs.
+_settings: dict[tuple[str, str], dict[str, str]] = {}
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<rest>.*)", re.IGNORECASE)
 
 
@@ -39,21 +39,30 @@ def located(root: Path, text: str, settings: Mapping[str, str]) -> Path:
 
     Raises PlatformError where the package for it is not installed.
     """
-    _settings.clear()
-    _settings.update(settings)
+    reach([text], settings)
     return place(text) if scheme_of(text) in SCHEMES else root / Path(_LOCAL.sub("/", text)).expanduser()
 
 
-def place(text: str) -> Path:
-    """What an absolute path of a source or a sink names, a URI of `file:` too, of the project that was `located` last.
+def reach(urls: Iterable[str], settings: Mapping[str, str]) -> None:
+    """Set how the stores of these paths are reached; the newest settings of a store hold, as in Hadoop's own cache."""
+    hadoop = {key: value for key, value in settings.items() if key.startswith("spark.hadoop.")}
+    for url in urls:
+        store = scheme_of(url) or "", _authority(url)
+        if store[0] in SCHEMES and store[1] and _settings.get(store) != hadoop:
+            _settings[store] = hadoop
+            forget(*store)
 
-    Raises PlatformError where the package for its store is not installed. One of a scheme that `is_known` does not know
-    is nowhere.
+
+def place(text: str) -> Path:
+    """The path that an absolute path or URL names, in a store that is reached as `reach` was last called for it.
+
+    Raises PlatformError where the package for its store is not installed. A path whose scheme `is_known` refuses does
+    not exist.
     """
     scheme, authority = scheme_of(text), _authority(text)
     if scheme not in SCHEMES or not authority:
         return Path(_LOCAL.sub("/", text))
-    keep(scheme, authority, lambda: _store(scheme, authority, dict(_settings)))
+    keep(scheme, authority, lambda: _store(scheme, authority, _settings.get((scheme, authority), {})))
     return RemotePath(f"{scheme}://{text.partition('://')[2]}")
 
 

@@ -93,6 +93,10 @@ class Remembered(Store):
         self._asked.copy(path, new)
         self._forget(new)
 
+    def copy_from(self, other: Store, path: str, new: str) -> None:
+        self._asked.copy_from(other, path, new)
+        self._forget(new)
+
     def delete(self, path: str) -> None:
         self._asked.delete(path)
         self._forget()

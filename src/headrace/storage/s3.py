@@ -10,8 +10,9 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import s3fs
@@ -29,6 +30,10 @@ ATTEMPTS = 5
 _CONNECT_SECONDS, _READ_SECONDS = 3, 60
 _MARK = "headrace-writer"
 _AT_ONCE = 1000
+# What comes from another store is sent in parts of this size from here on.
+_LARGE_BYTES = 64 << 20
+# S3 refuses to copy a larger object in one request, and takes parts of at most this size.
+_COPY_BYTES, _COPY_PART_BYTES = 5 << 30, 1 << 30
 # In the midst of a move it is looked so often whether another has taken it over.
 _LOOK_SECONDS = 1.0
 _ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
@@ -122,6 +127,14 @@ class S3(Store):
     def copy(self, path: str, new: str) -> None:
         self._copy(_key(path), _key(new))
 
+    def copy_from(self, other: Store, path: str, new: str) -> None:
+        pieces = other.pieces(path, _LARGE_BYTES)
+        first = next(pieces, b"")
+        if len(first) < _LARGE_BYTES:
+            self.put(new, first)
+            return
+        self._put_parts(_key(new), "upload_part", ({"Body": piece} for piece in chain([first], pieces)), self._ask)
+
     def delete(self, path: str) -> None:
         keys = self._keys(_key(path))
         for at in range(0, len(keys), _AT_ONCE):
@@ -162,7 +175,7 @@ class S3(Store):
             time.sleep(2 * _LOOK_SECONDS)
         looked = float("-inf")
 
-        def ask(verb: str, **options: Any) -> None:
+        def ask(verb: str, **options: Any) -> Any:
             nonlocal looked
             now = time.time()
             if not now - _LOOK_SECONDS < looked <= now:
@@ -171,7 +184,7 @@ class S3(Store):
                     what += f"{self.url}{new} over"
                     raise LeaseLost(code="HR526", what=what, fix="look how the query stands: headrace status")
                 looked = now
-            self._ask(verb, **options)
+            return self._ask(verb, **options)
 
         def order(key: str) -> tuple[bool, int]:
             inside = key.removeprefix(_prefix(old_key))
@@ -222,8 +235,32 @@ class S3(Store):
         ask = ask or self._ask
         if key.endswith("/"):
             ask("put_object", Key=new, Body=b"")  # A directory, which some stores do not copy.
-        else:
-            ask("copy_object", Key=new, CopySource={"Bucket": self.bucket, "Key": key})
+            return
+        source = {"Bucket": self.bucket, "Key": key}
+        try:
+            ask("copy_object", Key=new, CopySource=source)
+        except OSError:
+            size = int(self._ask("head_object", Key=key)["ContentLength"])
+            if size <= _COPY_BYTES:
+                raise
+            ranges = ((start, min(start + _COPY_PART_BYTES, size) - 1) for start in range(0, size, _COPY_PART_BYTES))
+            parts = ({"CopySource": source, "CopySourceRange": f"bytes={start}-{end}"} for start, end in ranges)
+            self._put_parts(new, "upload_part_copy", parts, ask)
+
+    def _put_parts(self, key: str, verb: str, parts: Iterable[Mapping[str, Any]], ask: Callable[..., Any]) -> None:
+        """Put an object by several requests; it exists, whole, after the last one."""
+        upload = {"Key": key, "UploadId": self._ask("create_multipart_upload", Key=key)["UploadId"]}
+        try:
+            tags = []
+            for number, part in enumerate(parts, start=1):
+                answer = ask(verb, PartNumber=number, **upload, **part)
+                tag = answer.get("CopyPartResult", answer)["ETag"]
+                tags.append({"PartNumber": number, "ETag": tag})
+            ask("complete_multipart_upload", MultipartUpload={"Parts": tags}, **upload)
+        except BaseException:
+            with suppress(OSError, PlatformError):
+                self._ask("abort_multipart_upload", **upload)
+            raise
 
     def _begun(self, record: str) -> Any:
         """What the record of a move says, None without one."""

@@ -119,6 +119,11 @@ class Store(ABC):
         """Let a file hold what one of another store holds. Raises FileNotFoundError."""
         self.put(new, other.read(path))
 
+    def pieces(self, path: str, length: int) -> Iterator[bytes]:
+        """Read a file in pieces of `length` bytes. Raises FileNotFoundError."""
+        for start in range(0, self.entry(path).size_bytes, length):
+            yield self.read(path, start, length)
+
     def link(self, path: str, new: str) -> None:
         """Let a free name be one more of the same file, or a copy of it. Raises OSError."""
         self.copy(path, new)

@@ -27,7 +27,6 @@ from headrace.ui.standing import standings
 from headrace.ui.verifying import AlreadyRunning, Verifying, Work
 
 PAGE_MOST, POINTS_MOST, EVENTS_MOST = 500, 2_000, 1_000
-MOST = {"limit": PAGE_MOST, "points": POINTS_MOST, "count": EVENTS_MOST, "rows": ROWS_MOST}
 _LARGEST = 2**53
 BODY_BYTES = 20_000
 

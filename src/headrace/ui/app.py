@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
+import yaml
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -16,9 +19,8 @@ from starlette.types import ASGIApp
 from headrace.errors import HeadraceError
 from headrace.history.pages import SearchError
 from headrace.model import Project
-from headrace.ui.answers import MOST, Answers, UnknownQuery, WrongRequest
+from headrace.ui.answers import Answers, UnknownQuery, WrongRequest
 from headrace.ui.guard import STATIC, Guard, login_page
-from headrace.ui.openapi import openapi
 from headrace.ui.verifying import Verifying
 
 Page: TypeAlias = Callable[[Request], Response]
@@ -72,7 +74,7 @@ def application(
             Route("/api/late", answers.worked),
             Route("/api/queries/{name}/versions", answers.versions),
             Route("/api/events", answers.events),
-            Route("/api/openapi.json", lambda request: JSONResponse(openapi(MOST))),
+            Route("/api/openapi.json", lambda request: JSONResponse(openapi())),
             Route("/api/live", answers.follow),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -80,6 +82,14 @@ def application(
     )
     guard = Guard(inner, hosts=hosts, token=token, secure=secure)
     return guard
+
+
+def openapi() -> dict[str, Any]:
+    """Read what the API takes and answers."""
+    document: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("openapi.yml").read_text(encoding="utf-8"))
+    del document["x-shared"]
+    document["info"]["version"] = version("headrace")
+    return document
 
 
 def _wrong(request: Request, error: Exception) -> Response:

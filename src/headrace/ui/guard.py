@@ -13,9 +13,12 @@ from html import escape
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headrace.export.serving import with_headers
+from headrace.units import ip_address
 
 STATIC = Path(__file__).parent / "static"
 OPEN = ("/login", "/static/")
@@ -88,14 +91,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
-            await send(message)
-
-        await (self._refusal(scope) or self._app)(scope, receive, with_headers)
+        await with_headers(self._refusal(scope) or self._app, _HEADERS)(scope, receive, send)
 
     def enter(self, scope: Scope, token: str, to: str) -> Response:
         """The page `to` for who shows the token, with the cookie that is kept in its place; else the form again."""
@@ -150,7 +146,7 @@ class Guard:
 
     def _is_meant_for_us(self, given: str) -> bool:
         host = _without_port(given).lower()
-        return host in self._hosts or _is_address(host)
+        return host in self._hosts or ip_address(host) is not None
 
     def _has_session(self, headers: Headers) -> bool:
         try:
@@ -188,22 +184,11 @@ def _is_of_own_page(headers: Headers, *, with_script: bool) -> bool:
 
 def _network(address: str) -> str:
     """What one sender has: an address, of IPv6 a network of 64 bits."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return address if found.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
+    ip = ip_address(address)
+    return address if ip is None or ip.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 import socket
 from collections.abc import Callable, Collection, Iterator
@@ -79,7 +78,7 @@ def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicor
     from headrace.ui.guard import LINK
     from headrace.ui.verifying import Verifying
 
-    bound, verifying = _bound(address), Verifying(project)
+    bound, verifying = _bind(address), Verifying(project)
     secure, made = address.certificate is not None, "" if address.token else secrets.token_urlsafe(24)
     app = application(project, hosts=address.hosts(), token=address.token or made, secure=secure, verifying=verifying)
     with bound:
@@ -143,12 +142,11 @@ def _refused(what: str, fix: str) -> HeadraceError:
     return HeadraceError(code="HR891", what=what, fix=fix)
 
 
-def _bound(address: ServedAddress) -> socket.socket:
-    try:
-        return serving.bound(address.host, address.port)
-    except OSError as error:
-        what = f"the dashboard cannot be served at {address.host}:{address.port}: {error.strerror or error}"
-        fix = "name another port with --port, or --ui-port beside a run; 0 takes a free one"
-        if error.errno == errno.EADDRNOTAVAIL:
-            fix = "give --address an address of this machine, as 127.0.0.1 or 0.0.0.0"
-        raise PlatformError(code="HR892", what=what, fix=fix) from error
+def _bind(address: ServedAddress) -> socket.socket:
+    return serving.bind(
+        "the dashboard",
+        address.host,
+        address.port,
+        other_port="name another port with --port, or of a run with --ui-port; 0 takes a free one",
+        other_address="give --address an address of this machine, as 127.0.0.1 or 0.0.0.0",
+    )

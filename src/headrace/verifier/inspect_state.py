@@ -85,7 +85,7 @@ def show_state(
     declared = project.queries[query]
     layout = layout_of(project, declared)
     with commanded(declared):
-        require_usable(declared, layout)
+        require_usable(project, declared, layout)
         checkpoint = Checkpoint(layout.checkpoint)
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)
         last = checkpoint.last_committed

@@ -190,7 +190,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     run(project, spark, "totals")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 6), ("b", 3)]
     # A result that somebody has changed is not put in place.
-    from headrace.connectors.sql.sqlite import SqliteDialect
+    from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 
     connection = SqliteDialect(str(root / "out.db")).connect()
     connection.cursor().execute("UPDATE totals__rebuild SET total = 7")

@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headrace.connectors.exactly_once import BatchWriter, Retry
-from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.batches import SqlStore
+from headrace.connectors.sql.preparation import prepare
+from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.silence import patiently
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.contract import Boundary, SinkContext
@@ -93,8 +94,8 @@ class Driver:
     def start(self) -> Driver:
         """Prepare the sink; raises what it raises."""
         dialect = self.database.sink(key=[]).dialect()
-        table = exactly_once.result_table(self.table, (), SCHEMA, self.run)
-        ready = patiently(lambda: exactly_once.prepare(dialect, table, SCHEMA.json(), self.run), dialect, self.run)
+        table = result_table(self.table, (), SCHEMA, self.run)
+        ready = patiently(lambda: prepare(dialect, table, SCHEMA.json(), self.run), dialect, self.run)
         stage = Given(
             dialect=dialect,
             prefix=staging_prefix(self.run, ready.epoch),

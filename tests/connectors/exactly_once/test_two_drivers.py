@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from headrace.connectors.exactly_once import Retry
-from headrace.connectors.sql import prepare, silence
+from headrace.connectors.sql import preparation, silence
 from headrace.connectors.sql.dialect import run
+from headrace.connectors.sql.result_table import result_table
 from headrace.contract import Boundary, SinkContext
 from headrace.errors import CheckpointError, Fenced, HeadraceError, NothingChanged, SinkError
 
@@ -105,8 +106,8 @@ def test_a_result_that_is_gone_is_not_continued_in_a_new_table(first: Driver, tm
 def test_a_result_of_complete_mode_comes_whole_into_a_new_table(first: Driver) -> None:
     first.database.query("DROP TABLE result")
     dialect, whole = first.database.sink(key=[]).dialect(), replace(first.run, mode="complete")
-    table = prepare.result_table("result", (), SCHEMA, whole)
-    assert prepare.prepare(dialect, table, SCHEMA.json(), whole).epoch == 2
+    table = result_table("result", (), SCHEMA, whole)
+    assert preparation.prepare(dialect, table, SCHEMA.json(), whole).epoch == 2
     assert first.rows() == []
 
 
@@ -226,12 +227,13 @@ class Lossy:
             self.late.join(PATIENCE)
         raise self.error
 
-    def executemany(self, *arguments: Any) -> Any:
-        return (
-            self.real.executemany(*arguments)
-            if hasattr(self.real, "executemany")
-            else self.real.cursor().executemany(*arguments)
-        )
+    def executemany(self, *arguments: Any) -> None:
+        self.found = self.real.cursor()
+        self.found.executemany(*arguments)
+
+    @property
+    def rowcount(self) -> int:
+        return int(self.found.rowcount)
 
     def fetchall(self) -> Any:
         return self.found.fetchall()
@@ -363,7 +365,7 @@ def test_a_start_waits_for_a_process_that_was_stopped_inside_its_transaction(
 ) -> None:
     if first.database.kind != "sqlite":
         pytest.skip("a server ends the session by itself: tests/connectors/sql/test_half_open.py")
-    monkeypatch.setattr(prepare, "CONTENDED_SECONDS", 0.5)
+    monkeypatch.setattr(preparation, "CONTENDED_SECONDS", 0.5)
     monkeypatch.setattr(silence, "PATIENCE_SECONDS", PATIENCE if goes_on else 1.5)
     command = [sys.executable, "-c", WRITES, first.database.place]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:

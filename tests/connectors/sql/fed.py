@@ -19,11 +19,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.exactly_once import BatchWriter
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.staging import Content, Turn, content_of
+from headrace.connectors.sql.staging import Content, Stage, Turn, content_of
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import Finding
+from headrace.spark import ddl
 
-from .databases import Database
+from .databases import Database, Life
 
 Row = Mapping[str, Any]
 COLUMNS: dict[str, T.DataType] = {
@@ -130,17 +131,73 @@ class Fed:
         stage = replace(store.stage, turn=turn, driver_rows=0)
         table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
-        reports = [
-            line
-            for report in stage.stage(iter(table.rename_columns(names).to_batches()))
-            for line in report.to_pylist()
-        ]
-        assert {line["kind"] for line in reports} == {"part", *({"bad part"} if BAD in rows else ())}
-        return content_of(reports, table.slice(0, 0))
+        batches = stage.stage(iter(table.rename_columns(names).to_batches()))
+        content = content_of((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
+        assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
+        return content
 
     def held(self) -> list[Row]:
         """The rows as a plain client of the database reads them, with its default settings."""
         return sorted(read_plainly(self.database, self.sink.table), key=lambda each: str(each["name"]))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch in partitions of Arrow, with what a sink asks of a frame of Spark."""
+
+    schema: T.StructType
+    partitions: tuple[pa.Table, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def whole(self) -> pa.Table:
+        return pa.concat_tables(self.partitions)
+
+
+class LifeWithoutSpark(Life):
+    """A life whose batches are Arrow tables, by the way of the driver or as tasks stage their partitions."""
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], *, partitions: int = 0) -> Any:
+        schema = T.StructType.fromJson({"type": "struct", "fields": ddl.columns(self.schema)})
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        tables = [
+            pa.table([[row[at] for row in part] for at in range(len(arrow))], arrow)
+            for part in (rows[at :: partitions or 1] for at in range(partitions or 1))
+        ]
+        return Rows(schema, tuple(tables))
+
+    def begin(self, *, staged: bool = False) -> BatchWriter[Any]:
+        writer = super().begin(staged=staged)
+        store = cast(Any, writer.store)
+
+        def compute(frame: Rows, batch: int) -> Content:
+            with store.computing(batch):
+                if staged:
+                    store._has_staged = True
+                    return stage_partitions(store.stage, frame)
+                table, bad = store.stage.sifted(frame.whole)
+                return Content(table=table, bad=tuple(bad))
+
+        store.compute = compute
+        return writer
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows as a plain client of the database reads them."""
+        return sorted(self.database.query(f'SELECT * FROM "{self.sink.table}"'), key=repr)
+
+
+def stage_partitions(stage: Stage, frame: Rows) -> Content:
+    """Let a task stage each partition, as `Stage.large` has it: rows of one key come to one task, sorted."""
+    tables = [frame.whole] if stage.clustered or stage.dialect.most_parts is not None else list(frame.partitions)
+    if stage.key and (stage.dialect.wants_sorted or stage.clustered):
+        tables = [table.sort_by([(name, "ascending") for name in stage.key]) for table in tables]
+    names = [f"c{at}" for at in range(len(stage.columns))]
+    batches = [stage.stage(iter(table.rename_columns(names).to_batches())) for table in tables if table.num_rows]
+    reports = [line for staged in batches for report in staged for line in report.to_pylist()]
+    return content_of(reports, frame.whole.slice(0, 0))
 
 
 def as_arrow(rows: Sequence[Row]) -> pa.Table:

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headrace.connectors.sql.asking import DatabaseAnswers
+from headrace.connectors.sql.answers import DatabaseAnswers
 from headrace.connectors.sql.dialect import Connection
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.sqlite import SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import LedgerLine, OptionError
 from headrace.errors import Finding, SinkError
 from tests.connectors.sql.databases import Database, database

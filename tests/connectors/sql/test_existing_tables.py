@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from headrace.connectors.sql import prepare as exactly_once
 from headrace.connectors.sql.dialect import StageError, WriteTarget
 from headrace.connectors.sql.limits import split_invalid
+from headrace.connectors.sql.preparation import prepare
+from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import HeadraceError
@@ -387,8 +388,8 @@ def make(database: Database, statements: tuple[str, ...]) -> None:
 
 def prepared(database: Database, home: Path, claim: Claim, table: str = "result", query: str = "q") -> Any:
     run, schema = context(home, claim.mode, query), T.StructType([T.StructField(*column) for column in claim.columns])
-    shape = exactly_once.result_table(table, claim.key, schema, run)
-    return exactly_once.prepare(database.sink().dialect(), shape, schema.json(), run)
+    shape = result_table(table, claim.key, schema, run)
+    return prepare(database.sink().dialect(), shape, schema.json(), run)
 
 
 @pytest.mark.parametrize(("database", "claim"), EVERY, indirect=["database"])

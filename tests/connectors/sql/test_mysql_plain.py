@@ -15,9 +15,10 @@ import pymysql
 import pytest
 from pyspark.sql import types as T
 
-from headrace.connectors.sql import mysql, mysql_connection
-from headrace.connectors.sql.mysql import LoadStager, MySqlDialect
-from headrace.connectors.sql.mysql_columns import existing_column, incompatible
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql import dialect as mysql
+from headrace.connectors.sql.mysql.columns import existing_column, incompatible
+from headrace.connectors.sql.mysql.dialect import LoadStager, MySqlDialect
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
 pytestmark = pytest.mark.plain
@@ -69,9 +70,9 @@ def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> No
 
     with pytest.raises(pymysql.MySQLError) as told:
         refused()
-    assert mysql_connection.explained(told.value, "mysql://db/x").code == "HR414"
-    assert not mysql_connection.is_transient(told.value)
-    assert mysql_connection.is_transient(pymysql.err.OperationalError(2003, "refused"))
+    assert MySqlDialect("mysql://db/x").explain(told.value).code == "HR414"
+    assert not MySqlDialect("mysql://db/x").is_transient(told.value)
+    assert MySqlDialect("mysql://db/x").is_transient(pymysql.err.OperationalError(2003, "refused"))
 
 
 @pytest.fixture

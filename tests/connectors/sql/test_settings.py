@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from headrace.connectors.sql import postgres_connection
 from headrace.connectors.sql.ledger import Ledger
+from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
 from services.pgbouncer import PgBouncerServer, PoolMode

@@ -12,8 +12,9 @@ import psycopg
 import pymysql
 import pytest
 
-from headrace.connectors.sql import mysql_connection, postgres_connection
-from headrace.connectors.sql.mysql_connection import MySqlAddress
+from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.connection import MySqlAddress
+from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.connectors.sql.silence import shut, watched
 
 pytestmark = pytest.mark.plain

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.connectors.exactly_once import BatchWriter
-from headrace.connectors.sql.sqlite import Sqlite, SqliteDialect
+from headrace.connectors.sql.sqlite.dialect import SqliteDialect
+from headrace.connectors.sql.sqlite.sink import Sqlite
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import CheckpointError, HeadraceError, SinkError
 from headrace.testing.conformance import NAME, forget_commit

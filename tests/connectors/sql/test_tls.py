@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql_connection import MySqlAddress
+from headrace.connectors.sql.mysql.connection import MySqlAddress
 from headrace.connectors.sql.postgres import Postgres
 from headrace.contract import OptionError, is_loopback
 

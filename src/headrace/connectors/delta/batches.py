@@ -66,10 +66,10 @@ class DeltaStore(BatchStore["DataFrame"]):
     def standing(self, batch: int) -> Standing:
         state = self._known_table.now()
         found = self._progress = ledger.progress(self.context, state.txn_ids)
-        self._standing = Standing(newer=self._newer(found), before=None if self.last is None else self.last.line)
+        self._standing = Standing(newer=self._newer(found), before=self.last)
         if found.batch is not None and found.batch >= batch:
             # As many lines as lie between, and the one before.
-            lines = [each.line for each in ledger.lines(state, self.context, found.batch - batch + 2)]
+            lines = ledger.lines(state, self.context, found.batch - batch + 2)
             own = next((line for line in lines if line.batch == batch), None)
             before = next((line for line in reversed(lines) if line.batch < batch), None)
             self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)

@@ -264,6 +264,11 @@ class DeltaLedger(SinkLedger):
         own = None if state is None else lines(state, context, 1)
         return own[-1].batch if own and own[-1].checkpoint == Checkpoint(context.checkpoint).id else None
 
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        state = self.seen()
+        own = [] if state is None else lines(state, context, 1)
+        return own[-1].checkpoint if own else None
+
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         state = self.seen()
         return {} if state is None else plans(context, lines(state, context), first)

@@ -97,6 +97,10 @@ class IcebergLedger(SinkLedger):
         own = self._own(context)
         return own.last if own is not None and own.checkpoint == Checkpoint(context.checkpoint).id else None
 
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        own = self._own(context)
+        return None if own is None else own.checkpoint
+
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         own = self._own(context)
         return {} if own is None else plans(context, own.lines, first)

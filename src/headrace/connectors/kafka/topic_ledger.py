@@ -293,6 +293,10 @@ class KafkaLedger(SinkLedger):
         found = ledger(self.target, context)
         return None if found is None else found.ledger.last
 
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        found = ledger(self.target, context)
+        return found.ledger.lines[-1].checkpoint if found is not None and found.ledger.lines else None
+
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         found = ledger(self.target, context)
         return {} if found is None else plans(context, found.ledger.lines, first)

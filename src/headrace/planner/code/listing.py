@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import inspect
 import io
 import logging
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePath
 from types import FunctionType, ModuleType
@@ -23,6 +25,7 @@ from headrace.planner.code.normal_body import normal_body
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
+_ANY_ARGUMENTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 # Those whose results depend on the names of variables.
 _SEES_VARIABLES = (locals, vars, eval, exec, dir)
 _LOG = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log"})
@@ -275,14 +278,19 @@ class _Tree:
         return None
 
     def _call(self, node: ast.Call) -> Any:
+        function = node.func
+        callee = self._static(function)
+        if callee is not None and (given := self._by_parameter(callee[0], node)) is not None:
+            called = self.expression(function)
+            # If some code gives the name to another function, how the call is written counts.
+            self._values.found[-1]["call"] = [len(node.args), [keyword.arg for keyword in node.keywords]]
+            return ["Call", called, [None if value is None else self.expression(value) for value in given]]
         for keyword in node.keywords:
             if keyword.arg is None:
                 self._values.uses.any_keyword = True
             else:
                 self._values.uses.add(keyword.arg)
                 self._values.uses.keywords.add(keyword.arg)
-        function = node.func
-        callee = self._static(function)
         if callee is not None and callee[0] is os.getenv:
             variable = self._variable_of(node.args[0] if node.args else None, callee[1])
             return ["getenv", variable, self._arguments(node, 1)]
@@ -291,6 +299,33 @@ class _Tree:
         if isinstance(function, ast.Attribute):
             return self._method(node, function)
         return None
+
+    def _by_parameter(self, function: Any, node: ast.Call) -> list[ast.expr | None] | None:
+        """Return what a call gives to each parameter of a project's function, None for its default; None: not certain.
+
+        The arguments must stand in the order of the parameters, in which they are computed.
+        """
+        if type(function) is not FunctionType or function.__code__.co_flags & _ANY_ARGUMENTS:
+            return None
+        module, code = sys.modules.get(function.__module__), function.__code__
+        if module is not None and not self._values.scope.owned(module):
+            return None
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        pairs = [*zip(names[: code.co_argcount], node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
+        by_name = names[code.co_posonlyargcount :]
+        given = {name: value for name, value in pairs if name in by_name or value in node.args}
+        defaults = function.__defaults__ or ()
+        optional = dict(zip(names[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True))
+        optional |= function.__kwdefaults__ or {}
+        is_sure = len(given) == len(node.args) + len(node.keywords) and set(names) == {*given, *optional}
+        if not is_sure or list(given) != [name for name in names if name in given]:
+            return None
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            return None
+        values = [None if _is_default(given.get(name), optional.get(name, ...)) else given[name] for name in names]
+        while values and values[-1] is None:
+            values.pop()
+        return values
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> Any:
         """Return the data of a method call on a known value of which only a part counts."""
@@ -434,6 +469,14 @@ def _kinds(node: user_source.FunctionNode) -> int:
     """Whether a function is a coroutine, and whether it is a generator, though its `yield` may never be reached."""
     yields = any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in user_source.own_nodes(node))
     return 2 * isinstance(node, ast.AsyncFunctionDef) + yields
+
+
+def _is_default(given: ast.expr | None, default: Any) -> bool:
+    """Whether a parameter gets its default, by no argument or by a constant that is the same."""
+    if given is None:
+        return True
+    same = isinstance(given, ast.Constant) and type(given.value) is type(default) and repr(given.value) == repr(default)
+    return same and isinstance(default, (type(None), bool, int, float, str, bytes))
 
 
 def _is_plain(node: ast.AST) -> bool:

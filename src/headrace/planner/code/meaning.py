@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from headrace.planner.code.values import ReachedValues, essence
 
 Meaning: TypeAlias = dict[str, Any]
-# The first form kept the bytecode.
-FORM = 2
+# The first form kept the bytecode, the second the arguments of a call as they were written.
+FORM = 3
 _REF = re.compile(r'\{"ref": (\d+)\}')
 
 

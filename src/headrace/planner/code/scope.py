@@ -73,6 +73,9 @@ class Uses:
                     data["named"] = [[n, name] for n, name in enumerate(data["names"]) if name in given]
                 if str(data.get("name", "")).startswith("global ") and data["name"][7:] in self.set_globals:
                     data["set"] = data["name"]
+                written = data.pop("call", None)
+                if written is not None and re.split(r"[ .]", data["name"])[-1] in self.set_globals:
+                    data["written"] = written
                 waiting.extend(data.values())
             elif isinstance(data, list):
                 waiting.extend(data)

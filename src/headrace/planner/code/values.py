@@ -67,8 +67,8 @@ class ReachedValues:
     def root(self, thing: Any) -> Data:
         """Return the data of `thing`, with all that it reaches in `nodes`."""
         cls = thing if isinstance(thing, type) else type(thing)
-        if not isinstance(thing, types.FunctionType):  # Spark calls its methods by name.
-            self._uses.add(*(name for entry in cls.__mro__ for name in vars(entry) if not name.startswith("_")))
+        if not callable(thing) or isinstance(thing, type):  # Spark calls its methods by name.
+            self._uses.add(*(name for base in cls.__mro__ for name in vars(base) if not name.startswith("_")))
         root = self.value(thing)
         while self._waiting or self._take_attributes():
             while self._waiting:

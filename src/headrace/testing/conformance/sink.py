@@ -130,6 +130,8 @@ class SinkConformance(SinkTriggers):
         assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
         self.assert_client_reads_input(home, tmp_path, mode)
         assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
+        if sink.ledger is not None:
+            assert sink.ledger.checkpoint_id(context) in (None, Checkpoint(context.checkpoint).id)
 
     @pytest.mark.parametrize("mode", OUTPUT_MODES)
     def test_a_batch_that_comes_again_changes_nothing(

@@ -23,8 +23,9 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from headrace.connectors.sql.dialect import Connection, Dialect, OfTable, rows_of
+from headrace.connectors.sql.dialect import Connection, Dialect, rows_of
 from headrace.connectors.sql.silence import CONNECT_SECONDS
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.system_tables import LEDGER, TABLES
 from headrace.contract import LedgerLine, Rows, SinkAnswers
 from headrace.errors import Finding, SinkError
@@ -36,7 +37,7 @@ READ_BYTES, SHOWN_BYTES = 64_000_000, 1_000_000
 MEMORY_BYTES = 256_000_000
 # How long a Python may take to start on a loaded machine.
 _START_SECONDS = 30.0
-_CHILD = "import sys; sys.path[:] = {path!r}; from headrace.connectors.sql import asking; asking.answer_one()"
+_CHILD = "import sys; sys.path[:] = {path!r}; from headrace.connectors.sql import answers; answers.answer_one()"
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*(?!!).*?\*/|\(", re.DOTALL)
 _READS = re.compile(r"(?:select|with|values|table)(?![A-Za-z])", re.IGNORECASE)
 # What reaches files, other sessions or other databases from within a statement that reads, which no transaction
@@ -65,7 +66,7 @@ class _OutOfTime(SinkError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatabaseAnswers(OfTable, SinkAnswers):
+class DatabaseAnswers(SinkTable, SinkAnswers):
     """What the database answers; `dialect_to_ask`: its ways for a person's own statement."""
 
     dialect_to_ask: Callable[[], Dialect]

@@ -1,4 +1,4 @@
-"""Write the result into a table of a SQLite file, exactly once."""
+"""The ways of SQLite: its statements, types and errors."""
 
 from __future__ import annotations
 
@@ -8,53 +8,35 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import unquote, urlsplit
 
-from headrace.connectors.exactly_once import misfits
-from headrace.connectors.sql import dialect
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Dialect,
+    PartLost,
+    StagedTable,
+    Stager,
+    WriteTarget,
+    rows_of,
+    run,
+)
+from headrace.connectors.sql.faults import REFUSED_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
-from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.sqlite_columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
-from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.types import ISO, Forms, ResultColumn, arrays, rows
 from headrace.contract import (
-    Identity,
     OptionError,
-    OutputMode,
-    ProjectPath,
-    SinkContext,
-    SinkLocation,
-    canonical_path,
 )
-from headrace.errors import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 STAGED = "staged"
-
-
-class ReadConnection(sqlite3.Connection):
-    """A connection that only reads.
-
-    SQLite leaves the log of a database (-wal, -shm) next to it when the last connection to close may only read. Where
-    there was none before, one that may write is opened and closed after it, which removes both files.
-    """
-
-    log_of = ""
-
-    def close(self) -> None:
-        super().close()
-        uri, self.log_of = self.log_of, ""
-        if uri and Path(f"{unquote(urlsplit(uri).path)}-wal").exists():
-            with suppress(sqlite3.Error), closing(sqlite3.connect(f"{uri}?mode=rw", uri=True, timeout=0)) as last:
-                last.execute("PRAGMA schema_version")
 
 
 class FileStager:
@@ -120,28 +102,65 @@ class ArrowStager(FileStager):
         super().give_up()
 
 
+class ReadConnection(sqlite3.Connection):
+    """A connection that only reads.
+
+    SQLite leaves the log of a database (-wal, -shm) next to it when the last connection to close may only read. Where
+    there was none before, one that may write is opened and closed after it, which removes both files.
+    """
+
+    log_of = ""
+
+    def close(self) -> None:
+        super().close()
+        uri, self.log_of = self.log_of, ""
+        if uri and Path(f"{unquote(urlsplit(uri).path)}-wal").exists():
+            with suppress(sqlite3.Error), closing(sqlite3.connect(f"{uri}?mode=rw", uri=True, timeout=0)) as last:
+                last.execute("PRAGMA schema_version")
+
+
 BUSY_SECONDS = 10.0
 # How long the log grows before its pages are brought into the file, 64 MB. With SQLite's own 4 MB that is after each
 # batch, so that every page is written, and waited for, twice: 45 ms a batch in place of 12, where 20 MB change.
 LOG_PAGES = 16_000
 # SQLite attaches ten files to a connection; one is left for rows quarantined by each task.
 MOST_ATTACHED = 5
-
 # No value of an answer is longer, so that a function that makes large ones does not fill the memory.
 ANSWER_BYTES = 10_000_000
 _LENGTH = 0  # SQLITE_LIMIT_LENGTH, which Python 3.10 does not name.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
-_LOCKED = "database is locked"
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
-_FAULTS = (
-    ("is full", "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
-    ("readonly database", "HR414", "may only be read", "give this user the right to write the file and its directory"),
-    ("unable to open", "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
-    ("not a database", "HR425", "is no SQLite database", "name another file"),
-    ("malformed", "HR425", "is damaged", "restore it from a copy"),
-    ("disk I/O error", "HR405", "cannot be written: the disk reports an error", "look at the disk, then start again"),
-    ("no such table", "HR405", "holds no result of this query yet", "run the query first"),
+# Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
+_REFUSALS = (sqlite3.IntegrityError, sqlite3.DataError)
+_SENTENCES = (
+    (_REFUSALS, "HR408", "refuses a row: {text}", REFUSED_FIX),
+    (("is full",), "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
+    (
+        ("readonly database",),
+        "HR414",
+        "may only be read",
+        "give this user the right to write the file and its directory",
+    ),
+    (("unable to open",), "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
+    (("not a database",), "HR425", "is no SQLite database", "name another file"),
+    (("malformed",), "HR425", "is damaged", "restore it from a copy"),
+    (
+        ("disk I/O error",),
+        "HR405",
+        "cannot be written: the disk reports an error",
+        "look at the disk, then start again",
+    ),
+    (("no such table",), "HR405", "holds no result of this query yet", "run the query first"),
+)
+FAULTS = Faults(
+    sentences=_SENTENCES,
+    passing=("locked", "disk I/O error"),
+    refusals=_REFUSALS,
+    lock_wait=("database is locked",),
+    no_parent=("FOREIGN KEY",),
+    contended=("locked", "already exists"),
+    part_lost=("no such table",),
+    out_of_time=("interrupted",),
 )
 
 
@@ -156,56 +175,6 @@ def _lock_holder(path: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sqlite(DatabaseSink):
-    """A table in the SQLite file `path`; each batch is one transaction with its line in the ledger.
-
-    append inserts rows (a `key` makes a second row of one key a fault), update replaces the row with the same `key`,
-    complete replaces the whole table. Readers in other processes see whole batches only. Timestamps are ISO 8601 texts
-    in UTC with microseconds, dates ISO texts, nested values JSON; NaN is the text 'NaN', which SQLite, like Spark,
-    sorts after every number. A decimal of up to 15 digits is a number, a longer one exact text.
-
-    Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
-    """
-
-    path: ProjectPath
-
-    def dialect(self) -> SqliteDialect:
-        return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
-
-    @property
-    def location(self) -> SinkLocation:
-        # SQLite sees no case in names.
-        return replace(super().location, name=self.table.lower())
-
-    def identity(self) -> Identity:
-        return {"system": "sqlite", "path": canonical_path(self.path), "table": self.table.lower()}
-
-    def system(self) -> str:
-        return self.path
-
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        """A file that is not there yet is no fault before the first batch: the first start makes it."""
-        if Path(self.path).exists():
-            yield from super().check_connection(frame, context)
-        else:
-            yield from misfits(context, self.table, tuple)
-
-    def is_there(self) -> bool:
-        return Path(self.path).exists()
-
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        yield from super().problems(mode)
-        if ":memory:" in self.path or not self.path:
-            what = "its path names no file, so that nothing of it would be kept"
-            yield OptionError(what=what, fix="name a file, as results.db")
-        elif os.path.isdir(self.path):
-            yield OptionError(what=f"its path {self.path} is a directory", fix="name a file, as results.db")
-        if self.table.lower().startswith("sqlite_"):
-            what = f"a result table may not be called '{self.table}'"
-            yield OptionError(what=what, fix="choose another name")
-
-
 def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """What SQLite asks before each thing that a statement does: reading is allowed, as of no other file."""
     loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
@@ -213,7 +182,7 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: str | 
 
 
 @dataclass(frozen=True)
-class SqliteDialect(dialect.Dialect):
+class SqliteDialect(Dialect):
     """SQLite's own ways."""
 
     name: ClassVar[str] = "SQLite"
@@ -228,10 +197,11 @@ class SqliteDialect(dialect.Dialect):
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
     most_parts: ClassVar[int | None] = MOST_ATTACHED
+    faults: ClassVar[Faults] = FAULTS
     path: str
     busy_seconds: float = BUSY_SECONDS
 
-    def connect(self) -> dialect.Connection:
+    def connect(self) -> Connection:
         with suppress(OSError):
             # What cannot be made is reported when the file cannot be opened.
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +212,7 @@ class SqliteDialect(dialect.Dialect):
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         return connection
 
-    def connect_to_read(self) -> dialect.Connection:
+    def connect_to_read(self) -> Connection:
         uri, has_log = Path(self.path).absolute().as_uri(), Path(f"{self.path}-wal").exists()
         connection = cast(ReadConnection, self._open(f"{uri}?mode=ro", uri=True, factory=ReadConnection))
         connection.log_of = "" if has_log else uri
@@ -271,10 +241,10 @@ class SqliteDialect(dialect.Dialect):
         small = all(column.kind not in ("json", "binary") for column in columns)
         return " WITHOUT ROWID" if key and small else ""
 
-    def real_name(self, connection: dialect.Connection, table: str) -> str:
+    def real_name(self, connection: Connection, table: str) -> str:
         """Names that differ by the case of ASCII letters are one."""
         found = list(
-            dialect.rows_of(
+            rows_of(
                 connection,
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
                 (table,),
@@ -282,12 +252,12 @@ class SqliteDialect(dialect.Dialect):
         )
         return str(found[0][0]) if found else table
 
-    def rename(self, connection: dialect.Connection, table: str, name: str) -> None:
+    def rename(self, connection: Connection, table: str, name: str) -> None:
         # Otherwise SQLite writes the new name into the views that read the table.
-        dialect.run(connection, "PRAGMA legacy_alter_table = ON")
-        dialect.run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+        run(connection, "PRAGMA legacy_alter_table = ON")
+        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def existing(self, connection: dialect.Connection, table: str) -> ExistingTable | None:
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 
     def foreign_values(self, column: ResultColumn) -> str:
@@ -298,95 +268,51 @@ class SqliteDialect(dialect.Dialect):
 
     def into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
-        return f"INSERT OR ABORT INTO {self.quote(table)} ({dialect.identifiers(self, columns)})"
+        return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
-    def write_rows(
-        self, connection: dialect.Connection, target: dialect.WriteTarget, given: Sequence[tuple[Any, ...]]
-    ) -> None:
-        came_in = cast(sqlite3.Connection, connection).executemany(self.insert(target), given).rowcount
-        dialect.require_all_in(target.table, len(given), came_in)
-
-    def stager(self, name: str, columns: Sequence[ResultColumn]) -> dialect.Stager:
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         # The package `adbc-driver-sqlite` takes Arrow columns as they are, in a third of the time, but NaN for NULL.
         inexact = any(column.kind in ("float", "double") for column in columns)
         kind = FileStager if inexact or not find_spec("adbc_driver_sqlite") else ArrowStager
         with closing(self.connect_to_read()) as connection:
-            [(encoding,)] = dialect.rows_of(connection, "PRAGMA encoding")
+            [(encoding,)] = rows_of(connection, "PRAGMA encoding")
         return kind(f"{self.path}.{name}", columns, self.forms, str(encoding))
 
-    def attach(self, connection: dialect.Connection, parts: Sequence[dialect.StagedTable]) -> None:
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         for part in parts:
             if not Path(f"{self.path}.{part.name}").exists():
-                raise dialect.PartLost(f"the staging file '{self.path}.{part.name}' is gone")
-            dialect.run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
+                raise PartLost(f"the staging file '{self.path}.{part.name}' is gone")
+            run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
 
-    def part_source(self, part: dialect.StagedTable) -> str:
+    def part_source(self, part: StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
-    def insert_from(self, target: dialect.WriteTarget, source: str) -> str:
+    def insert_from(self, target: WriteTarget, source: str) -> str:
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         bounded = target.replaces and source.startswith("SELECT")
         return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
-    def merge(
-        self, connection: dialect.Connection, target: dialect.WriteTarget, parts: Sequence[dialect.StagedTable]
-    ) -> None:
-        for part in parts:
-            source = f"SELECT {dialect.identifiers(self, target.names)} FROM {self.part_source(part)}"
-            found = connection.cursor().execute(self.insert_from(target, source))
-            if found.rowcount != part.rows:
-                [(staged,)] = dialect.rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
-                if staged != part.rows:
-                    raise dialect.PartLost(f"{part.rows} rows were staged in '{part.name}', {staged} were found")
-                dialect.require_all_in(target.table, part.rows, found.rowcount)
-
-    def staged(self, connection: dialect.Connection, prefix: str) -> list[str]:
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
         here = Path(self.path)
         start = f"{here.name}.{prefix}"
         return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
 
-    def drop_staged(self, connection: dialect.Connection, names: Sequence[str]) -> None:
-        attached = {str(row[1]) for row in dialect.rows_of(connection, "PRAGMA database_list")}
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        attached = {str(row[1]) for row in rows_of(connection, "PRAGMA database_list")}
         for name in names:
             if name in attached:
-                dialect.run(connection, f"DETACH DATABASE {self.quote(name)}")
+                run(connection, f"DETACH DATABASE {self.quote(name)}")
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.path}.{name}")
 
     def readable(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
-    def stream(self, connection: dialect.Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        cursor = connection.cursor()
-        cursor.execute(statement)
-        return dialect.chunks(cursor)
-
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return _LOCKED in str(error)
-
-    def is_transient(self, error: Exception) -> bool:
-        return "locked" in str(error) or "disk I/O error" in str(error)
-
-    def refusal(self, error: Exception) -> str:
-        # Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
-        return str(error) if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)) else ""
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return "FOREIGN KEY" in self.refusal(error)
-
-    def is_contended(self, error: Exception) -> bool:
-        return "locked" in str(error) or "already exists" in str(error)
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return f"no such table: {OWN_PREFIX}s_" in str(error)
-
-    def rights_beside_reading(self, connection: dialect.Connection) -> str:
+    def rights_beside_reading(self, connection: Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
 
-    def answer(
-        self, connection: dialect.Connection, statement: str, limit: int, seconds: float
-    ) -> Iterator[Sequence[Any]]:
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
         until, file = time.monotonic() + seconds, cast(sqlite3.Connection, connection)
         file.execute(f"PRAGMA busy_timeout = {round(1000 * min(self.busy_seconds, seconds))}")
         file.execute("PRAGMA query_only = ON")
@@ -401,17 +327,16 @@ class SqliteDialect(dialect.Dialect):
         yield [each[0] for each in cursor.description or ()]
         yield from islice(cursor, limit)
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return "interrupted" in str(error)
+    @property
+    def place(self) -> str:
+        return f"the SQLite file '{self.path}'"
+
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        """A code is a class of Python's exceptions, or a part of SQLite's sentence."""
+        return any(isinstance(error, code) if isinstance(code, type) else code in str(error) for code in codes)
 
     def explain(self, error: Exception) -> OptionError:
-        if _LOCKED in str(error):
-            what = f"the SQLite file '{self.path}' is locked by {_lock_holder(self.path) or 'another process'}"
+        if self.waits_for_lock(error):
+            what = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
             return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
-        where = f"the SQLite file '{self.path}'"
-        if text := self.refusal(error):
-            return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=dialect.REFUSED_FIX)
-        for sign, code, what, fix in _FAULTS:
-            if sign in str(error):
-                return OptionError(code=code, what=f"{where} {what}", fix=fix)
-        return OptionError(code="HR425", what=f"{where} refuses it: {error}", fix=dialect.BATCH_FIX)
+        return super().explain(error)

@@ -1,4 +1,4 @@
-"""Write the result into a table of MySQL or MariaDB, exactly once."""
+"""The ways of MySQL and MariaDB: their statements, types and errors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import urlsplit
 
 import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, SSCursor
 
-from headrace.connectors.sql import mysql_connection
 from headrace.connectors.sql.dialect import (
     Connection,
     Dialect,
@@ -22,20 +22,20 @@ from headrace.connectors.sql.dialect import (
     StagedTable,
     Stager,
     WriteTarget,
-    chunks,
-    identifiers,
-    require_all_in,
     rows_of,
     run,
 )
+from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.mysql_columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql.columns import existing_table, incompatible, limit_of
+from headrace.connectors.sql.mysql.connection import MySqlAddress, WatchedMySqlConnection, lock_holder
+from headrace.connectors.sql.mysql.faults import FAULTS, number_of
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, rows
-from headrace.contract import Identity, OptionError, canonical_server
-from headrace.redaction import encoding_fault
+from headrace.contract import OptionError
+from headrace.errors import in_one_line
+from headrace.redaction import without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,6 @@ STREAM_SECONDS = 120.0
 STATEMENT_BYTES = 16_384
 # The widest key column that is no text: a decimal of 38 digits.
 WIDEST = 20
-
 _DECLARED: dict[Kind, str] = {
     "boolean": "TINYINT(1)",
     # FLOAT shows fewer digits than it holds.
@@ -65,54 +64,6 @@ _DECLARED: dict[Kind, str] = {
     # The type JSON of MySQL turns long decimals into doubles; that of MariaDB is this text.
     "json": "LONGTEXT",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class MySql(ServerSink):
-    """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
-
-    url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
-    verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`, and in seconds `connect_timeout`, `lock_timeout`, `idle_timeout`
-    (how long a session may sleep in its transaction). Timestamps are DATETIME(6) in UTC; arrays, maps and structs are
-    JSON as text; neither NaN nor infinity can be kept. Texts in the key have up to 255 characters.
-    """
-
-    longest_name: ClassVar[tuple[int, str] | None] = (64, "characters")
-    worker_packages: ClassVar[tuple[str, ...]] = ("pymysql",)
-
-    def dialect(self) -> MySqlDialect:
-        return MySqlDialect(self.secured_url(), self.silence_seconds)
-
-    def host(self) -> str:
-        return mysql_connection.MySqlAddress.parse(self.url).host
-
-    def identity(self) -> Identity | None:
-        try:
-            address = None if encoding_fault(self.url) else mysql_connection.MySqlAddress.parse(self.url)
-        except mysql_connection.AddressError:
-            address = None
-        if address is None:
-            return None
-        server = canonical_server(address.host, address.port)
-        return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
-
-    def given_tls(self) -> tuple[dict[str, str], bool]:
-        address = mysql_connection.MySqlAddress.parse(self.url)
-        given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
-        return given, address.ssl_mode in ("verify_ca", "verify_identity")
-
-    def verify_full(self, ca: str) -> dict[str, str]:
-        return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
-
-    def url_problems(self) -> Iterator[OptionError]:
-        try:
-            if character := encoding_fault(self.url):
-                what = f"the password in the url of the database has a '{character}' that is not encoded"
-                yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
-            else:
-                yield from self.tls_problems()
-        except mysql_connection.AddressError as error:
-            yield OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
 
 
 @dataclass(frozen=True)
@@ -131,6 +82,7 @@ class MySqlDialect(Dialect):
     give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
     errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
+    faults: ClassVar[Faults] = FAULTS
     url: str = field(repr=False)
     silence_seconds: float = SILENCE_SECONDS
 
@@ -157,7 +109,7 @@ class MySqlDialect(Dialect):
         return self._open(cursorclass=SSCursor, read_timeout=max(STREAM_SECONDS, self.silence_seconds))
 
     def _open(self, **more: Any) -> Connection:
-        address = mysql_connection.MySqlAddress.parse(self.url)
+        address = MySqlAddress.parse(self.url)
         return cast(Connection, address.connect(silence_seconds=self.silence_seconds, **more))
 
     def quote(self, name: str) -> str:
@@ -231,11 +183,6 @@ class MySqlDialect(Dialect):
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
         return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
 
-    def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
-        # PyMySQL sends many rows in one statement.
-        came_in = connection.cursor().executemany(self.insert(target), given)
-        require_all_in(target.table, len(given), came_in or 0)
-
     def widest(self, connection: Connection) -> int | None:
         [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
         # Written out in a statement, a byte can take two.
@@ -244,30 +191,19 @@ class MySqlDialect(Dialect):
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return LoadStager(self, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
 
-    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
-        names = identifiers(self, target.names)
-        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
-        for part in parts:
-            self._require_whole(connection, part)
-            statement = self.insert_from(target, f"SELECT {names} FROM {self.quote(part.name)}")
-            came_in = connection.cursor().execute(statement, ())
-            require_all_in(target.table, part.rows, came_in)
-
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         # Before version 11.1, MariaDB would look through the whole list of keys for each row of the table.
         held = self.quote(table)
         same = " AND ".join(f"{held}.{self.quote(name)} = given.{self.quote(name)}" for name in key)
         return f"DELETE {held} FROM {held} JOIN ({source}) AS given ON {same}"
 
-    def _require_whole(self, connection: Connection, part: StagedTable) -> None:
+    def require_whole(self, connection: Connection, part: StagedTable) -> None:
         try:
-            [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
+            super().require_whole(connection, part)
         except pymysql.MySQLError as error:
-            if mysql_connection.number_of(error) in mysql_connection.PART_LOST:
+            if self.has_code(error, FAULTS.part_lost):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
-        if found != part.rows:
-            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {found} were found")
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
         statement = (
@@ -286,11 +222,6 @@ class MySqlDialect(Dialect):
             # A BIT would come as bytes.
             return f"{name} + 0"
         return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
-
-    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(statement, ())
-            yield from chunks(cursor)
 
     def rights_beside_reading(self, connection: Connection) -> str:
         # MariaDB lists those of the role that is in use by itself.
@@ -318,39 +249,25 @@ class MySqlDialect(Dialect):
         while (row := cursor.fetchone()) is not None:
             yield row
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.OUT_OF_TIME
+    @property
+    def place(self) -> str:
+        parts = urlsplit(self.url)
+        return f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
 
-    def explain(self, error: Exception) -> OptionError:
-        problem = mysql_connection.explained(error, self.url)
-        if not self.waits_for_lock(error):
-            return problem
-        holder = mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
-        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        return number_of(error) in codes
 
-    def is_transient(self, error: Exception) -> bool:
-        return mysql_connection.is_transient(error)
+    def text(self, error: BaseException) -> str:
+        return without(in_one_line(error.args[1] if len(error.args) > 1 else error), self.url)
 
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
-
-    def refusal(self, error: Exception) -> str:
-        return mysql_connection.refusal(error, self.url)
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.NO_PARENT
-
-    def is_contended(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.CONTENDED
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.PART_LOST and f"{OWN_PREFIX}s_" in str(error)
+    def lock_holder(self, error: Exception) -> str:
+        return lock_holder(MySqlAddress.parse(self.url))
 
 
 @cache
 def is_mariadb(url: str) -> bool:
     """Whether the server is MariaDB; it is asked once."""
-    with closing(mysql_connection.MySqlAddress.parse(url).connect()) as connection:
+    with closing(MySqlAddress.parse(url).connect()) as connection:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 
@@ -368,7 +285,7 @@ _NO_KEY = (1173, 3750)
 _NO_LOCAL = (1148, 3948, 4166)
 
 
-class OneFileConnection(mysql_connection.WatchedMySqlConnection):
+class OneFileConnection(WatchedMySqlConnection):
     """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
 
     file = ""
@@ -394,9 +311,7 @@ class LoadStager:
         declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
         self.local = True
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
-        self.connection: Any = mysql_connection.MySqlAddress.parse(dialect.url).connect(
-            OneFileConnection, local_infile=True
-        )
+        self.connection: Any = MySqlAddress.parse(dialect.url).connect(OneFileConnection, local_infile=True)
         self.connection.file = self.file.name
         keyed = f"{declared}, {OWN_PREFIX}number {dialect.counter}"
         for choice, parts in ((engine, declared), (engine, keyed), ("InnoDB", keyed)):
@@ -418,7 +333,7 @@ class LoadStager:
                 self.local = False
         marks = ", ".join(["%s"] * len(self.columns))
         with self.connection.cursor() as cursor:
-            into = f"INSERT INTO {self.table} ({identifiers(self.dialect, [column.name for column in self.columns])})"
+            into = f"INSERT INTO {self.table} ({self.dialect.identifiers([column.name for column in self.columns])})"
             cursor.executemany(f"{into} VALUES ({marks})", rows(table, self.columns, self.forms))
 
     def _load(self, table: pa.Table) -> None:

@@ -1,0 +1,3 @@
+"""PostgreSQL: tables as a sink."""
+
+from headrace.connectors.sql.postgres.sink import Postgres as Postgres

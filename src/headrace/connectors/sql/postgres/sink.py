@@ -1,0 +1,51 @@
+"""Write the result into a table of PostgreSQL, exactly once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.connectors.sql.postgres import connection as postgres_connection
+from headrace.connectors.sql.postgres.dialect import PostgresDialect
+from headrace.connectors.sql.sink import ServerSink
+from headrace.contract import Identity, OptionError
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Postgres(ServerSink):
+    """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
+
+    url: `postgresql://user:password@host:port/database`, with the options of libpq behind `?`, such as
+    `sslmode=verify-full&sslrootcert=...`. schema: where the table and Headrace's own tables lie; the first of the
+    user's search path if none is given. Timestamps have microseconds and a time zone (TIMESTAMP) or none
+    (TIMESTAMP_NTZ); arrays, maps and structs are jsonb.
+    """
+
+    longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
+    may_be_plain: ClassVar[str] = "#"
+    worker_packages: ClassVar[tuple[str, ...]] = ("psycopg",)
+    schema: str = ""
+
+    def dialect(self) -> PostgresDialect:
+        return PostgresDialect(self.secured_url(), self.schema, self.silence_seconds)
+
+    def host(self) -> str:
+        return postgres_connection.host(self.url)
+
+    def identity(self) -> Identity | None:
+        return postgres_connection.of_table(self.url, self.schema, self.table)
+
+    def given_tls(self) -> tuple[dict[str, str], bool]:
+        return postgres_connection.tls(self.url)
+
+    def verify_full(self, ca: str) -> dict[str, str]:
+        return {"sslmode": "verify-full", "sslrootcert": ca}
+
+    def address_problem(self) -> OptionError | None:
+        if self.url.startswith(("postgresql://", "postgres://")):
+            return postgres_connection.address_problem(self.url)
+        what = "the url of the database does not begin with postgresql://"
+        return OptionError(what=what, fix="write postgresql://user:password@host:port/database")
