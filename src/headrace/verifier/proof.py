@@ -14,7 +14,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
-from headrace.history.lag import left_out
+from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
 from headrace.queries.application import sink_context
@@ -83,7 +83,7 @@ def verify_each(
                         findings = findings_of(declared, error)
                         verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
                     with suppress(Exception):  # The verdict stands, whether this can be added or not.
-                        unread = tuple(left_out(project, declared, layout_of(project, declared)))
+                        unread = tuple(find_left_out(project, declared, layout_of(project, declared)))
                         verdict = replace(verdict, findings=(*verdict.findings, *unread))
             shown = (project.redacted_finding(finding) for finding in verdict.findings)
             yield replace(
