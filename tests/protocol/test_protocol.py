@@ -13,6 +13,7 @@ from headrace.change.rebuild import Rebuild
 from headrace.change.reset import Reset
 from headrace.change.rewind import Rewind
 from headrace.model import Project
+from tests.rounds import as_long, rounds
 
 from .__main__ import first_fault, main, world_of
 from .bucket import Bucket, FileSystem
@@ -27,14 +28,15 @@ pytestmark = pytest.mark.plain
 SEEDS, AT_ONCE = 2_000, 250
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize("first", rounds(range(0, SEEDS, AT_ONCE)))
 def test_the_result_is_a_prefix_of_the_input_whatever_happens(first: int) -> None:
     assert first_fault(first, first + AT_ONCE) is None
 
 
+@pytest.mark.parametrize(("first", "last"), rounds([(0, AT_ONCE // 5), (AT_ONCE // 5, AT_ONCE)]))
 @pytest.mark.parametrize("about", ABOUT)
-def test_the_same_holds_where_each_world_is_about_one_thing(about: str) -> None:
-    assert first_fault(0, AT_ONCE, about=about) is None
+def test_the_same_holds_where_each_world_is_about_one_thing(about: str, first: int, last: int) -> None:
+    assert first_fault(first, last, about=about) is None
 
 
 @pytest.mark.parametrize("seed", [3, 78, 249])
@@ -52,13 +54,20 @@ CHANGES: dict[str, Callable[[Project], pending.AnyChange]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [Bucket, FileSystem])
-@pytest.mark.parametrize("change", CHANGES)
+# A rewind in a bucket has many steps, of which some are tried.
+@pytest.mark.parametrize(
+    ("change", "kind", "stride"),
+    [
+        ("reset", FileSystem, 1),
+        ("reset", Bucket, 2),
+        ("rewind", Bucket, 23),
+        *map(as_long, [("reset", Bucket, 1), ("rewind", FileSystem, 5), ("rewind", Bucket, 5)]),
+    ],
+)
 def test_a_change_that_is_cut_off_at_any_step_can_be_taken_back(
-    change: str, kind: type[Bucket] | type[FileSystem]
+    change: str, kind: type[Bucket] | type[FileSystem], stride: int
 ) -> None:
-    # A rewind in a bucket has many steps, of which some are tried.
-    for step in range(1, 2_000, 5 if change == "rewind" else 1):
+    for step in range(1, 2_000, stride):
         world = World(1, Chances(), kind=kind, is_rewindable=True)
         world.input.count = 7
         seen: list[int] = []
@@ -134,14 +143,27 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
     assert any(line.endswith("d2.main: crashes") for line in world.scheduler.trace)
 
 
-@pytest.mark.parametrize(("stopped", "beside"), STOPS)
-@pytest.mark.parametrize("kind", [Bucket, FileSystem])
+# A rewind and a rebuild have many steps.
+MANY = ("rewind", "rebuild")
+STOPPED = [
+    ((stopped, meanwhile), kind, 11 if stopped in MANY else 4)
+    for at, (stopped, meanwhile) in enumerate(STOPS)
+    for kind in [(Bucket, FileSystem)[at % 2]]
+]
+STOPPED_EVERYWHERE = [
+    ((stopped, meanwhile), kind, 3 if stopped in MANY else 1)
+    for stopped, meanwhile in STOPS
+    for kind in (Bucket, FileSystem)
+]
+
+
+@pytest.mark.parametrize(("stop", "kind", "stride"), [*STOPPED, *map(as_long, STOPPED_EVERYWHERE)])
 def test_one_that_was_stopped_at_any_step_leaves_nothing_in_the_way(
-    stopped: str, beside: str, kind: type[Bucket] | type[FileSystem]
+    stop: tuple[str, str], kind: type[Bucket] | type[FileSystem], stride: int
 ) -> None:
     """For longer than its lease; what another one has done meanwhile can be ended or taken back, and the query runs."""
-    # A rewind and a rebuild have many steps, of which some are tried.
-    for step in range(1, 1_000, 3 if stopped in ("rewind", "rebuild") else 1):
+    stopped, beside = stop
+    for step in range(1, 1_000, stride):
         world = World(1, Chances(), kind=kind, is_rewindable=True)
         world.run(partial(world.story_of_a_stop, stopped, beside, step))
         if not any(" is stopped for " in line for line in world.scheduler.trace):

@@ -29,7 +29,10 @@ EVERY = [
     pytest.param("postgres", marks=pytest.mark.services),
     pytest.param("mariadb", marks=pytest.mark.services),
 ]
-
+# The same where no Spark is needed.
+EVERY_WITHOUT_SPARK = [pytest.param("sqlite", marks=pytest.mark.plain), *EVERY[1:]]
+# The servers in `make test-long` alone: what is shown of Spark is the same with each database.
+MOSTLY_SQLITE = [EVERY[0], *(pytest.param(each.values[0], marks=[*each.marks, pytest.mark.long]) for each in EVERY[1:])]
 
 # A statement of a test that waits for longer hangs.
 PATIENCE_SECONDS = 60

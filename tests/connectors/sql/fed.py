@@ -19,11 +19,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.exactly_once import BatchWriter
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.staging import Content, Turn, content_of
+from headrace.connectors.sql.staging import Content, Stage, Turn, content_of
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import Finding
+from headrace.spark import ddl
 
-from .databases import Database
+from .databases import Database, Life
 
 Row = Mapping[str, Any]
 COLUMNS: dict[str, T.DataType] = {
@@ -39,7 +40,15 @@ COLUMNS: dict[str, T.DataType] = {
     "at": T.TimestampType(),
     "local": T.TimestampNTZType(),
     "parts": T.ArrayType(T.StringType()),
+    "tiny": T.ByteType(),
+    "whole": T.IntegerType(),
+    "single": T.FloatType(),
+    "short": T.VarcharType(20),
+    "named": T.MapType(T.StringType(), T.DecimalType(20, 4)),
+    "inner": T.StructType([T.StructField("a", T.LongType()), T.StructField("b", T.StringType())]),
 }
+NESTED = (T.ArrayType, T.MapType, T.StructType)
+_AS_TEXT = (*NESTED, T.VarcharType)
 SCHEMA = T.StructType([T.StructField(name, type_) for name, type_ in COLUMNS.items()])
 UTC = timezone.utc
 
@@ -65,6 +74,12 @@ ROWS = (
         at=datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC),
         local=datetime(1999, 12, 1, 0, 0, 0, 1),
         parts=["é", 'a"\\b', "NULL"],
+        tiny=-128,
+        whole=2**31 - 1,
+        single=0.10000000149011612,
+        short="I i İ ı ß",
+        named={"I": 1.5, "é\\": None},
+        inner={"a": -(2**63), "b": "NULL"},
     ),
     row("é\\'🎈", note="NULL", parts=[], day=date(9999, 12, 31), bytes=b"", flag=False),
     row("null"),
@@ -130,25 +145,87 @@ class Fed:
         stage = replace(store.stage, turn=turn, driver_rows=0)
         table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
-        reports = [
-            line
-            for report in stage.stage(iter(table.rename_columns(names).to_batches()))
-            for line in report.to_pylist()
-        ]
-        assert {line["kind"] for line in reports} == {"part", *({"bad part"} if BAD in rows else ())}
-        return content_of(reports, table.slice(0, 0))
+        batches = stage.stage(iter(table.rename_columns(names).to_batches()))
+        content = content_of((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
+        assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
+        return content
 
     def held(self) -> list[Row]:
         """The rows as a plain client of the database reads them, with its default settings."""
         return sorted(read_plainly(self.database, self.sink.table), key=lambda each: str(each["name"]))
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A batch in partitions of Arrow, with what a sink asks of a frame of Spark."""
+
+    schema: T.StructType
+    partitions: tuple[pa.Table, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def whole(self) -> pa.Table:
+        return pa.concat_tables(self.partitions)
+
+
+class LifeWithoutSpark(Life):
+    """A life whose batches are Arrow tables, by the way of the driver or as tasks stage their partitions."""
+
+    def frame(self, rows: Sequence[tuple[Any, ...]], *, partitions: int = 0) -> Any:
+        schema = T.StructType.fromJson({"type": "struct", "fields": ddl.columns(self.schema)})
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        tables = [
+            pa.table([[row[at] for row in part] for at in range(len(arrow))], arrow)
+            for part in (rows[at :: partitions or 1] for at in range(partitions or 1))
+        ]
+        return Rows(schema, tuple(tables))
+
+    def begin(self, *, staged: bool = False) -> BatchWriter[Any]:
+        writer = super().begin(staged=staged)
+        store = cast(Any, writer.store)
+
+        def compute(frame: Rows, batch: int) -> Content:
+            with store.computing(batch):
+                if staged:
+                    store._has_staged = True
+                    return stage_partitions(store.stage, frame)
+                table, bad = store.stage.sifted(frame.whole)
+                return Content(table=table, bad=tuple(bad))
+
+        store.compute = compute
+        return writer
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows as a plain client of the database reads them."""
+        return sorted(self.database.query(f'SELECT * FROM "{self.sink.table}"'), key=repr)
+
+
+def stage_partitions(stage: Stage, frame: Rows) -> Content:
+    """Let a task stage each partition, as `Stage.large` has it: rows of one key come to one task, sorted."""
+    tables = [frame.whole] if stage.clustered or stage.dialect.most_parts is not None else list(frame.partitions)
+    if stage.key and (stage.dialect.wants_sorted or stage.clustered):
+        tables = [table.sort_by([(name, "ascending") for name in stage.key]) for table in tables]
+    names = [f"c{at}" for at in range(len(stage.columns))]
+    batches = [stage.stage(iter(table.rename_columns(names).to_batches())) for table in tables if table.num_rows]
+    reports = [line for staged in batches for report in staged for line in report.to_pylist()]
+    return content_of(reports, frame.whole.slice(0, 0))
+
+
 def as_arrow(rows: Sequence[Row]) -> pa.Table:
     """The rows as Spark gives them, with nested values as JSON."""
     flat = T.StructType(
-        [T.StructField(part.name, T.StringType() if part.name == "parts" else part.dataType) for part in SCHEMA.fields]
+        [
+            T.StructField(name, T.StringType() if isinstance(type_, _AS_TEXT) else type_)
+            for name, type_ in COLUMNS.items()
+        ]
     )
-    values = [{**row, "parts": None if row["parts"] is None else json.dumps(row["parts"])} for row in rows]
+    nested = [name for name, type_ in COLUMNS.items() if isinstance(type_, NESTED)]
+    values = [
+        {**row, **{name: None if row[name] is None else json.dumps(row[name]) for name in nested}} for row in rows
+    ]
     return pa.Table.from_pylist(values, to_arrow_schema(flat, timezone="UTC"))
 
 
@@ -172,7 +249,7 @@ def _plain(value: Any, type_: T.DataType) -> Any:
     """A value of a client in the form of the input; what has no type in the database is read as the docs say."""
     if isinstance(type_, T.BooleanType):
         return bool(value)
-    if isinstance(type_, T.ArrayType):
+    if isinstance(type_, NESTED):
         return json.loads(value) if isinstance(value, str) else value
     if isinstance(type_, T.DecimalType):
         return Decimal(value)

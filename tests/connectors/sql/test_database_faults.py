@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +17,7 @@ from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
 
 from .databases import Database, Life, database
+from .fed import LifeWithoutSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,13 @@ PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"
 
 
 @pytest.fixture
-def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+def context(tmp_path: Path, database: Database) -> Life:
+    """A life without Spark, in which a server that fails is the same."""
+    return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database, options={"retry_seconds": 20})
+
+
+@pytest.fixture
+def in_spark(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
     return Life(spark, tmp_path, database, options={"retry_seconds": 20})
 
 
@@ -250,9 +257,9 @@ def test_a_user_without_the_right_to_create_is_told_what_to_grant(lesser: Life, 
     assert "documentation" in told.value.findings[0].fix
 
 
-def test_a_password_is_in_no_plan_and_in_no_event_log(context: Life, tmp_path: Path) -> None:
-    password = urlsplit(context.database.place).password or ""
-    writer = context.begin(staged=True)
+def test_a_password_is_in_no_plan_and_in_no_event_log(in_spark: Life, tmp_path: Path) -> None:
+    password = urlsplit(in_spark.database.place).password or ""
+    writer = in_spark.begin(staged=True)
     plans: list[str] = []
     large = writer.store.stage.__class__.large
 
@@ -263,7 +270,7 @@ def test_a_password_is_in_no_plan_and_in_no_event_log(context: Life, tmp_path: P
 
     writer.store.stage.__class__.large = seen  # type: ignore[method-assign]
     try:
-        writer(context.frame([("a", 1)]), 0)
+        writer(in_spark.frame([("a", 1)]), 0)
     finally:
         writer.store.stage.__class__.large = large  # type: ignore[method-assign]
     assert "MapInArrow" in plans[0]

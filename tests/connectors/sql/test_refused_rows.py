@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,14 +17,15 @@ from headrace.errors import SinkError
 from headrace.findings import CATALOGUE
 from services import MariaDbServer
 
-from .databases import EVERY, Database, Life, database
+from .databases import EVERY_WITHOUT_SPARK, Database, Life, database
+from .fed import LifeWithoutSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["database"]
 PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
-DATABASES = pytest.mark.parametrize("database", EVERY, indirect=True)
+DATABASES = pytest.mark.parametrize("database", EVERY_WITHOUT_SPARK, indirect=True)
 NAME = {
     "sqlite": "name TEXT",
     "postgres": "name TEXT",
@@ -34,7 +35,13 @@ Row = tuple[Any, ...]
 
 
 @pytest.fixture
-def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
+def context(tmp_path: Path, database: Database) -> Life:
+    """A life without Spark, in which what the database refuses is the same."""
+    return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database)
+
+
+@pytest.fixture
+def in_spark(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
     return Life(spark, tmp_path, database)
 
 
@@ -134,7 +141,7 @@ CASES = {
     ),
 }
 BY_DATABASE = [
-    pytest.param(kind, case, id=f"{kind}-{name}", marks=pytest.mark.spark if kind == "sqlite" else pytest.mark.services)
+    pytest.param(kind, case, id=f"{kind}-{name}", marks=pytest.mark.plain if kind == "sqlite" else pytest.mark.services)
     for name, case in CASES.items()
     for kind in case.tables
 ]
@@ -184,8 +191,8 @@ def test_few_refused_rows_among_many_are_found_without_trying_each(context: Life
 
     kind.write_rows = count  # type: ignore[method-assign]
     try:
-        negative = "CASE WHEN id IN (17, 4711) THEN -id ELSE id + 1 END total"
-        writer(context.spark.range(0, 5_000, 1, 2).selectExpr("concat('n', id) name", negative), 0)
+        totals = (-number if number in (17, 4711) else number + 1 for number in range(5_000))
+        writer(context.frame([(f"n{at}", total) for at, total in enumerate(totals)], partitions=2), 0)
     finally:
         kind.write_rows = write  # type: ignore[method-assign]
     assert len(tried) < 70
@@ -300,21 +307,21 @@ def test_a_table_that_another_program_made_keeps_its_own_key(context: Life) -> N
 @pytest.mark.services
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 @PATHS
-def test_a_time_before_year_1_is_named_or_quarantined(context: Life, staged: bool) -> None:
-    context.schema, context.mode, context.key = "day DATE, at TIMESTAMP_NTZ", "append", ()
-    given = context.spark.sql(
+def test_a_time_before_year_1_is_named_or_quarantined(in_spark: Life, staged: bool) -> None:
+    in_spark.schema, in_spark.mode, in_spark.key = "day DATE, at TIMESTAMP_NTZ", "append", ()
+    given = in_spark.spark.sql(
         "SELECT make_date(-4, 1, 1) day, NULL::TIMESTAMP_NTZ at UNION ALL "
         "SELECT DATE'0001-01-01', TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"
     )
     with pytest.raises(SinkError, match="column 'day' takes times from 0001-01-01") as refused:
-        context.begin(staged=staged)(given, 0)
+        in_spark.begin(staged=staged)(given, 0)
     assert refused.value.findings[0].code == "HR408"
-    context.options = {"on_bad_row": "quarantine"}
-    context.begin(staged=staged)(given, 0)
-    assert context.database.query("SELECT day::text, at::text FROM result") == [
+    in_spark.options = {"on_bad_row": "quarantine"}
+    in_spark.begin(staged=staged)(given, 0)
+    assert in_spark.database.query("SELECT day::text, at::text FROM result") == [
         ("0001-01-01", "9999-12-31 23:59:59.999999")
     ]
-    assert context.database.batches() == [(0, 1, 1)]
+    assert in_spark.database.batches() == [(0, 1, 1)]
 
 
 @pytest.fixture
@@ -329,20 +336,20 @@ def small_packets(mariadb_server: MariaDbServer) -> Iterator[MariaDbServer]:
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 @PATHS
 def test_a_value_that_no_statement_can_hold_is_staged_or_refused(
-    context: Life, small_packets: MariaDbServer, staged: bool
+    in_spark: Life, small_packets: MariaDbServer, staged: bool
 ) -> None:
-    context.schema, context.mode, context.key = "name STRING, body STRING", "append", ()
-    wide = context.spark.sql("SELECT 'a' name, repeat('xy', 1200000) body UNION ALL SELECT 'b', repeat(\"'\", 600000)")
-    context.begin(staged=staged)(wide, 0)
+    in_spark.schema, in_spark.mode, in_spark.key = "name STRING, body STRING", "append", ()
+    wide = in_spark.spark.sql("SELECT 'a' name, repeat('xy', 1200000) body UNION ALL SELECT 'b', repeat(\"'\", 600000)")
+    in_spark.begin(staged=staged)(wide, 0)
     sizes = "SELECT name, length(body) FROM result ORDER BY name"
-    assert context.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
+    assert in_spark.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
 
     small_packets.execute("SET GLOBAL local_infile = 0")
-    context.checkpoint("", offsets=0, commits=0)
+    in_spark.checkpoint("", offsets=0, commits=0)
     with pytest.raises(SinkError, match="max_allowed_packet is 1048576") as refused:
-        context.begin(staged=staged)(wide, 1)
+        in_spark.begin(staged=staged)(wide, 1)
     assert (refused.value.findings[0].code, refused.value.findings[0].passes) == ("HR408", False)
-    assert context.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
+    assert in_spark.database.query(sizes) == [("a", 2_400_000), ("b", 600_000)]
 
 
 @pytest.mark.plain
