@@ -135,20 +135,20 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     def standing(self, batch: int) -> Standing:
         with self.transaction() as connection:
-            return self._known(connection).standing(batch, self.epoch)
+            return self._own_ledger(connection).standing(batch, self.epoch)
 
     def planned(self, batch: int) -> str | None:
         with self.transaction() as connection:
-            return self._known(connection).planned(batch)
+            return self._own_ledger(connection).planned(batch)
 
     def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
         with self.transaction() as connection:
-            known = self._known(connection)
+            known = self._own_ledger(connection)
             admitted = admit(known.standing(batch, self.epoch))
             if admitted is not None:
                 self.write(connection, rows)
                 self.enter(connection, known.with_batch(admitted.line).dumps())
                 self.context.on_boundary("inside-transaction", batch)
 
-    def _known(self, connection: Connection) -> TextLedger:
+    def _own_ledger(self, connection: Connection) -> TextLedger:
         return TextLedger.of(self.ledger(connection), self.context, self.name)

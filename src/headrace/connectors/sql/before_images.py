@@ -68,7 +68,7 @@ class BeforeImages(OwnLines):
         if name is None:
             statement = f"SELECT images FROM {BEFORE} WHERE {MINE} ORDER BY step DESC LIMIT 1"
             names = own.select(statement, *own.mine) if own.has_table(BEFORE) else []
-            name = str(names[0][0]) if names else images_name(own.context, table.name)
+            name = str(names[0][0]) if names else before_table_name(own.context, table.name)
         return cls(own.connection, own.dialect, own.context, table.name, table, name, seconds)
 
     def make(self) -> None:
@@ -241,6 +241,6 @@ def between(column: str, steps: Sequence[int]) -> str:
     return f"({' OR '.join(f'{column} BETWEEN {first} AND {last}' for first, last in ranges)})"
 
 
-def images_name(context: SinkContext, table: str) -> str:
+def before_table_name(context: SinkContext, table: str) -> str:
     """What the table of the rows that were there before is called."""
     return own_name("before", context, table)

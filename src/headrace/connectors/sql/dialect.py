@@ -179,7 +179,7 @@ class Dialect(ABC):
         return nullcontext()
 
     @abstractmethod
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         """What lets the connection's user reach, from a statement that reads, more than tables, in words; "": nothing.
 
         As in `is a superuser`: it could read and write files of the server, or end sessions.

@@ -140,7 +140,7 @@ def _lock(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = Fal
     if there is not None:
         table.require_ours(ledger, owner, there.elsewhere)
         if not is_made:
-            table.require_made_so(ledger, owner)
+            table.require_same_key(ledger, owner)
     return changes, epoch
 
 
@@ -174,7 +174,7 @@ def incompatibilities(
     """What keeps a result of `schema` from being written into the table, by its columns and by its ledger."""
     try:
         table = result_table(name, key, schema, context)
-        if silent := _silent(getattr(dialect, "url", "")):
+        if silent := _connection_fault(getattr(dialect, "url", "")):
             yield not_asked(silent, "start the server, or leave it out: --no-connect")
             return
         with closing(dialect.connect_to_read()) as connection:
@@ -193,7 +193,7 @@ def incompatibilities(
             list(table.changes(ledger, there, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
                 table.require_ours(ledger, owner, there.elsewhere)
-                table.require_made_so(ledger, owner)
+                table.require_same_key(ledger, owner)
     except (CheckpointError, SinkError) as error:
         yield from findings_of(error)
     except dialect.errors as error:
@@ -201,7 +201,7 @@ def incompatibilities(
         yield not_asked(problem.what, problem.fix)
 
 
-def _silent(url: str) -> str:
+def _connection_fault(url: str) -> str:
     """Why the server of `url` takes no connection; empty if it does, or if only its client can tell."""
     try:
         parts = urlsplit(url)
@@ -209,11 +209,11 @@ def _silent(url: str) -> str:
     except ValueError:
         return ""
     plain = host is not None and "," not in parts.netloc and "host" not in parts.query
-    return _refused(host, port, int(time.monotonic() / _REMEMBERED_SECONDS)) if host and plain else ""
+    return _connect_fault(host, port, int(time.monotonic() / _REMEMBERED_SECONDS)) if host and plain else ""
 
 
 @lru_cache(maxsize=64)
-def _refused(host: str, port: int, moment: int) -> str:
+def _connect_fault(host: str, port: int, moment: int) -> str:
     """Why nothing listens there; `moment` makes an answer hold for a while only."""
     try:
         with socket.create_connection((host, port), timeout=ANSWER_SECONDS):

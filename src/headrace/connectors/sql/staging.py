@@ -119,7 +119,7 @@ class Stage:
             return None
         if self.widest is not None and table.nbytes > self.widest:
             return None
-        table, bad = self.sifted(table.drop_columns([_AT]))
+        table, bad = self.sift(table.drop_columns([_AT]))
         return Content(table=table, bad=tuple(bad))
 
     def large(self, frame: DataFrame) -> Content:
@@ -145,7 +145,7 @@ class Stage:
         # On this machine alone, no attempt outlives its batch.
         task = replace(self, turn=None) if local else self
         reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
-        return content_of(reports, empty)
+        return join_reports(reports, empty)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one partition and report it: its content, or why it could not be written, pickled."""
@@ -155,17 +155,17 @@ class Stage:
         if (report := self._write(batches)) is not None:
             yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
-    def sifted(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+    def sift(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
         table, bad = split_invalid(table, self.columns, self.limits)
         if self.key and table.num_rows > 1:
-            table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
+            table, doubled = self._split_doubles(table.sort_by([(name, "ascending") for name in self.key]))
             bad += doubled
         if bad and not self.quarantines:
             raise RowError(bad[0])
         return table, bad
 
-    def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+    def _split_doubles(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """The rows of a sorted table with a key of their own, and the others."""
         import pyarrow.compute as pc
 
@@ -184,7 +184,7 @@ class Stage:
             for table in self._chunks(batches):
                 good, bad = split_invalid(table, self.columns, self.limits)
                 if self.clustered:
-                    good, doubled = self._apart(good)
+                    good, doubled = self._split_doubles(good)
                     bad += doubled
                 if bad and not self.quarantines:
                     return RowError(bad[0])
@@ -262,7 +262,7 @@ class _Writing:
 
         for stager in self.open.values():
             stager.finish()
-        self._drop_late()
+        self._drop_unread()
         parts, bad_parts = (
             self._staged_tables(self.name, self.rows),
             self._staged_tables(f"{self.name}_bad", self.bad_rows),
@@ -275,7 +275,7 @@ class _Writing:
     def _staged_tables(self, name: str, rows: int) -> tuple[StagedTable, ...]:
         return (StagedTable(name, rows),) if name in self.open else ()
 
-    def _drop_late(self) -> None:
+    def _drop_unread(self) -> None:
         """Drop what nobody will read.
 
         The driver commits a batch, and then drops all that was staged for it. Tables that came after that, are from an
@@ -332,7 +332,7 @@ class RowError(Exception):
         return f"{row.reason} in the row {row}"
 
 
-def content_of(reports: Iterable[bytes], empty: pa.Table) -> Content:
+def join_reports(reports: Iterable[bytes], empty: pa.Table) -> Content:
     """Join what all tasks have reported; raises RowError or StageError for what one of them could not write."""
     import pyarrow as pa
 
@@ -351,7 +351,7 @@ def content_of(reports: Iterable[bytes], empty: pa.Table) -> Content:
 
 def drop_staged(ledger: Ledger, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
-    prefix, dialect = _staging(ledger.context), ledger.dialect
+    prefix, dialect = _query_prefix(ledger.context), ledger.dialect
     epochs = {name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged(ledger.connection, prefix)}
     old = [name for name, number in epochs.items() if not number.isdigit() or int(number) <= epoch]
     dialect.drop_staged(ledger.connection, old)
@@ -359,10 +359,10 @@ def drop_staged(ledger: Ledger, epoch: int) -> None:
 
 def staging_prefix(context: SinkContext, epoch: int) -> str:
     """How the names of the staging tables of one driver begin."""
-    return f"{_staging(context)}{epoch}_"
+    return f"{_query_prefix(context)}{epoch}_"
 
 
-def _staging(context: SinkContext) -> str:
+def _query_prefix(context: SinkContext) -> str:
     whose = f"{context.application}\n{context.query}\n{context.generation}"
     return f"{STAGED_PREFIX}{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
 

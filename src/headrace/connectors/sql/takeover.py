@@ -72,7 +72,7 @@ def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner |
         raise SinkError(code="HR596", what=what, fix=fix)
     list(table.changes(ledger, there, owner, adds=False))
     if owner is None:
-        table.require_here(owner, there.elsewhere)
+        table.require_same_schema(owner, there.elsewhere)
     elif not owner.is_of(context):
         table.require_ours(ledger, owner, there.elsewhere)
     if findings := list(_foreign_values(ledger, table)):

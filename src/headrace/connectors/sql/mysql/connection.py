@@ -17,8 +17,8 @@ from headrace.connectors.sql.silence import (
     IDLE_SECONDS,
     LOCK_SECONDS,
     SILENCE_SECONDS,
+    cut_when_silent,
     shut,
-    watched,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class WatchedMySqlConnection(Plain):
 
     def connect(self, sock: Any = None) -> None:
         """Connect; PyMySQL's time-out for it ends before the server has said its first word."""
-        with watched(lambda: False, self._shut, self._lost, seconds=self.connect_timeout or CONNECT_SECONDS):
+        with cut_when_silent(
+            lambda: False, self._shut_down, self._lost_error, seconds=self.connect_timeout or CONNECT_SECONDS
+        ):
             super().connect(sock)
             # A proxy in between has given this connection a number of its own.
             super().query("SELECT CONNECTION_ID(), @@max_allowed_packet")
@@ -109,15 +111,17 @@ class WatchedMySqlConnection(Plain):
         return found
 
     def _query(self, sql: str | bytes, unbuffered: bool = False) -> int:
-        with watched(lambda: self.works(self.session), self._shut, self._lost, seconds=self.silence_seconds):
+        with cut_when_silent(
+            lambda: self.works(self.session), self._shut_down, self._lost_error, seconds=self.silence_seconds
+        ):
             return super().query(sql, unbuffered)
 
-    def _shut(self) -> None:
+    def _shut_down(self) -> None:
         if self._sock is not None:
             shut(self._sock.fileno())
 
     @staticmethod
-    def _lost(sentence: str) -> Exception:
+    def _lost_error(sentence: str) -> Exception:
         return pymysql.err.OperationalError(LOST, sentence)
 
 
@@ -230,7 +234,7 @@ class MySqlAddress:
         return context
 
 
-def _asking(server: MySqlAddress) -> Any:
+def _connect_to_ask(server: MySqlAddress) -> Any:
     """A connection of which an answer is expected soon."""
     return server.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
 
@@ -241,7 +245,7 @@ def works(server: MySqlAddress, session: int) -> bool:
     Ended, it holds no lock that would keep the next attempt out.
     """
     try:
-        with closing(_asking(server)) as other, other.cursor() as cursor:
+        with closing(_connect_to_ask(server)) as other, other.cursor() as cursor:
             cursor.execute(_WORKS, (session,))
             row = cursor.fetchone()
             if row is not None and row[0] != "Sleep" and str(row[1]).lower() not in _WAITS_FOR_CLIENT:
@@ -270,7 +274,7 @@ def lock_holder(server: MySqlAddress) -> str:
 
     To see the sessions of others, the user needs the right PROCESS.
     """
-    with suppress(pymysql.MySQLError), closing(_asking(server)) as other, other.cursor() as cursor:
+    with suppress(pymysql.MySQLError), closing(_connect_to_ask(server)) as other, other.cursor() as cursor:
         cursor.execute(_HOLDER)
         if row := cursor.fetchone():
             session, user, host, command, since = row

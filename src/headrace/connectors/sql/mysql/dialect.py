@@ -122,10 +122,10 @@ class MySqlDialect(Dialect):
         if column.kind == "integer":
             return column.type.simpleString().upper()
         if column.kind in ("text", "json"):
-            size = f"VARCHAR({_longest(key)})" if column in key else "LONGTEXT"
+            size = f"VARCHAR({_longest_key_text(key)})" if column in key else "LONGTEXT"
             return f"{size} {self._collation}"
         if column.kind == "binary" and column in key:
-            return f"VARBINARY({_longest(key)})"
+            return f"VARBINARY({_longest_key_text(key)})"
         return _DECLARED[column.kind]
 
     def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
@@ -223,7 +223,7 @@ class MySqlDialect(Dialect):
             return f"{name} + 0"
         return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         # MariaDB lists those of the role that is in use by itself.
         [(role,)] = rows_of(connection, "SELECT CURRENT_ROLE()")
         using = f" FOR CURRENT_USER() USING {role}" if role not in (None, "NONE") and "`" in role else ""
@@ -271,7 +271,7 @@ def is_mariadb(url: str) -> bool:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 
-def _longest(key: Sequence[ResultColumn]) -> int:
+def _longest_key_text(key: Sequence[ResultColumn]) -> int:
     """How many characters each text of a key may have, so that the index holds all of them."""
     texts = sum(column.kind in ("text", "binary") for column in key)
     left = INDEX_BYTES - WIDEST * (len(key) - texts)

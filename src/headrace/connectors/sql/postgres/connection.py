@@ -66,18 +66,18 @@ def connect(
     Raises:
         psycopg.Error: The server cannot be reached, or refuses the session.
     """
-    connection = _opened(url)
+    connection = _open(url)
     connection.silence_seconds = CONNECT_SECONDS
     settle(connection, url, schema)
     connection.reads = reads
-    connection.works = lambda: connection.session is not None and _works_or_left(url, connection.session)
+    connection.works = lambda: connection.session is not None and _is_working(url, connection.session)
     for left in _left.pop(url, set()):
         connection.execute(_END, left)
     connection.silence_seconds = silence_seconds
     return connection
 
 
-def _opened(url: str) -> WatchedPostgresConnection:
+def _open(url: str) -> WatchedPostgresConnection:
     known = conninfo_to_dict(url)
     client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
     # A pooler knows no statement that another session has prepared, and one fails when a column is added to its table.
@@ -95,7 +95,7 @@ def _opened(url: str) -> WatchedPostgresConnection:
 _left: dict[str, set[ServerTransaction]] = {}
 
 
-def _works_or_left(url: str, session: ServerTransaction) -> bool:
+def _is_working(url: str, session: ServerTransaction) -> bool:
     try:
         return works(url, session)
     except psycopg.Error as error:
@@ -110,7 +110,7 @@ def works(url: str, session: ServerTransaction) -> bool:
 
     Ended, it holds no lock that would keep the next attempt out.
     """
-    with closing(_opened(url)) as other:
+    with closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_WORKS, session).fetchone()
         if row and row[0]:
@@ -125,7 +125,7 @@ def lock_holder(url: str, table: str) -> str:
     Without a name: a lock on any of Headrace's own tables.
     """
     row = None
-    with suppress(psycopg.Error), closing(_opened(url)) as other:
+    with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_HOLDER, {"table": table}).fetchone()
     if row is None:
@@ -165,7 +165,7 @@ def address_problem(url: str) -> OptionError | None:
     return OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
-def bounded_answer(
+def stream_answer(
     connection: psycopg.Connection[Any], statement: str, limit: int, seconds: float
 ) -> Iterator[Sequence[Any]]:
     """The names of the columns, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
@@ -234,7 +234,7 @@ _RESETS = {
 def read_only_cause(url: str) -> OptionError | None:
     """Why the server lets this user only read, where it is the server that writes; None: it is a standby."""
     row = None
-    with suppress(psycopg.Error), closing(_opened(url)) as other:
+    with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_READ_ONLY).fetchone()
     if row is None or row[2]:

@@ -24,7 +24,7 @@ from headrace.connectors.sql.dialect import (
 from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.postgres.columns import Readers, existing_table, incompatible, limit_of, misfits
-from headrace.connectors.sql.postgres.connection import bounded_answer, connect, lock_holder, place, read_only_cause
+from headrace.connectors.sql.postgres.connection import connect, lock_holder, place, read_only_cause, stream_answer
 from headrace.connectors.sql.postgres.faults import FAULTS, NO_CONNECTION_LEFT, READ_ONLY, locked_table, sqlstate
 from headrace.connectors.sql.postgres.session import SessionRefused
 from headrace.connectors.sql.silence import SILENCE_SECONDS
@@ -205,7 +205,7 @@ class PostgresDialect(Dialect):
     def stream_cursor(self, connection: Connection) -> Any:
         return cast(psycopg.Connection[Any], connection).cursor(name="headrace_read")
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         found = list(rows_of(connection, _REACHES_OUT))
         if not found:
             return ""
@@ -213,7 +213,7 @@ class PostgresDialect(Dialect):
         return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
-        return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
+        return stream_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
 
     @property
     def place(self) -> str:

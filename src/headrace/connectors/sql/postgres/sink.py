@@ -38,10 +38,10 @@ class Postgres(ServerSink):
     def identity(self) -> Identity | None:
         return postgres_connection.of_table(self.url, self.schema, self.table)
 
-    def given_tls(self) -> tuple[dict[str, str], bool]:
+    def tls_in_url(self) -> tuple[dict[str, str], bool]:
         return postgres_connection.tls(self.url)
 
-    def verify_full(self, ca: str) -> dict[str, str]:
+    def verify_full_options(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
 
     def address_problem(self) -> OptionError | None:

@@ -175,7 +175,7 @@ def _lock_holder(path: str) -> str:
     return ""
 
 
-def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+def _allow_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """What SQLite asks before each thing that a statement does: reading is allowed, as of no other file."""
     loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
     return sqlite3.SQLITE_OK if action in _ALLOWED and not loads else sqlite3.SQLITE_DENY
@@ -308,7 +308,7 @@ class SqliteDialect(Dialect):
     def readable(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
 
@@ -318,7 +318,7 @@ class SqliteDialect(Dialect):
         file.execute("PRAGMA query_only = ON")
         if hasattr(file, "setlimit"):  # From Python 3.11 on.
             file.setlimit(_LENGTH, ANSWER_BYTES)
-        file.set_authorizer(_only_reading)
+        file.set_authorizer(_allow_reading)
         file.set_progress_handler(lambda: time.monotonic() > until, 10_000)
         try:
             cursor = file.execute(statement)
