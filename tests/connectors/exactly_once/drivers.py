@@ -38,10 +38,10 @@ class Given(Stage):
     def reads_little(self, frame: Any) -> bool:
         return False
 
-    def small(self, frame: Any) -> Content | None:
+    def compute_small(self, frame: Any) -> Content | None:
         return None
 
-    def large(self, frame: Any) -> Content:
+    def compute_large(self, frame: Any) -> Content:
         return Content(table=frame)
 
 

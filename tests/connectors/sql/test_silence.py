@@ -73,11 +73,11 @@ def test_a_server_without_a_free_connection_is_not_taken_for_a_silent_one(monkey
     def full(*_: object, **__: object) -> NoReturn:
         raise psycopg.OperationalError("FATAL:  sorry, too many clients already")
 
-    monkeypatch.setattr(postgres_connection, "_opened", full)
+    monkeypatch.setattr(postgres_connection, "_open", full)
     assert postgres_connection._is_working("postgresql://db/x", 1)
 
     def full_too(*_: object, **__: object) -> NoReturn:
         raise pymysql.err.OperationalError(1040, "Too many connections")
 
-    monkeypatch.setattr(mysql_connection, "_asking", full_too)
-    assert mysql_connection.works(MySqlAddress.parse("mysql://db/x"), 1)
+    monkeypatch.setattr(mysql_connection, "_connect_to_ask", full_too)
+    assert mysql_connection.end_unless_working(MySqlAddress.parse("mysql://db/x"), 1)

@@ -77,9 +77,9 @@ class TopicLedger:
         The result may have other columns than before: each message tells its own.
         """
         if found is None:
-            ledger = TextLedger.begun(None, context, name, result, kind="topic")
+            ledger = TextLedger.start(None, context, name, result, kind="topic")
             return cls(ledger=ledger, life=uuid.uuid4().hex, begins=begins)
-        ledger = TextLedger.begun(found.ledger.dumps(), context, name, found.ledger.result, kind="topic")
+        ledger = TextLedger.start(found.ledger.dumps(), context, name, found.ledger.result, kind="topic")
         return replace(found, ledger=replace(ledger, result=result))
 
     def with_batch(self, line: KeptLine, ends: Ends) -> TopicLedger:

@@ -201,7 +201,7 @@ class BeforeImages(OwnLines):
 
     def _create(self) -> Iterator[str]:
         """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""
-        there = self.existing(self.table)
+        there = self.describe_table(self.table)
         present = set() if there is None else {column.name.lower() for column in there.columns}
         names = [name for name in self.result.names if name.lower() in present]
         held = "".join(f", held.{self.quote(name)}" for name in names)
@@ -216,7 +216,7 @@ class BeforeImages(OwnLines):
         yield from self._add_columns({name.lower() for name in names})
 
     def _widen(self) -> Iterator[str]:
-        there = self.existing(self.name)
+        there = self.describe_table(self.name)
         if there is not None:
             present = {column.name.lower() for column in there.columns}
             if self.dialect.counter and _NUMBER not in present:

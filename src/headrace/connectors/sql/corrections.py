@@ -17,7 +17,7 @@ from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
 from headrace.connectors.sql.transactions import Transaction, open_reader, open_writer
-from headrace.connectors.sql.types import flat, rows
+from headrace.connectors.sql.types import flatten, rows
 from headrace.contract import Correction, SinkContext, SinkCorrections, SinkRepair
 from headrace.errors import NothingChanged, SinkError
 
@@ -38,7 +38,7 @@ class TableCorrections(SinkTable, SinkCorrections):
     def last(self, context: SinkContext) -> int | None:
         dialect = self.dialect()
         with open_reader(dialect, f"it is not known whether {_outcome(context, late=0)}") as connection:
-            return Ledger(connection, dialect, context, self.table).replayed(Checkpoint(context.checkpoint).id or "")
+            return Ledger(connection, dialect, context, self.table).last_replay(Checkpoint(context.checkpoint).id or "")
 
     @property
     def repair(self) -> TableRepair | None:
@@ -53,7 +53,7 @@ class TableCorrections(SinkTable, SinkCorrections):
         try:
             with open_writer(dialect, cannot, done) as (connection, transaction):
                 ledger = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
-                table = table.as_known(ledger)
+                table = table.with_real_name(ledger)
                 ledger.create()
                 if late is not None:
                     make_all(connection, dialect, [REPLAYS_FORM])
@@ -61,7 +61,7 @@ class TableCorrections(SinkTable, SinkCorrections):
                 if self.rewindable:
                     before.make()
                 stage = _stage(ledger, table, quarantines=self.quarantines)
-                content = stage.large(correction.rows)
+                content = stage.compute_large(correction.rows)
                 try:
                     _transact(ledger, table, content, correction, before, transaction, keeps=self.rewindable)
                 finally:
@@ -77,7 +77,7 @@ class TableCorrections(SinkTable, SinkCorrections):
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
     dialect, context = ledger.dialect, ledger.context
-    there, owner = ledger.existing(table.name), table.owner(ledger)
+    there, owner = ledger.describe_table(table.name), table.owner(ledger)
     list(table.changes(ledger, there, owner, adds=False))
     return Stage(
         dialect=dialect,
@@ -139,7 +139,7 @@ def _transact(
 
 def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
     last, context = ledger.last(), ledger.context
-    batch, replayed = None if last is None else last.batch, ledger.replayed(Checkpoint(context.checkpoint).id or "")
+    batch, replayed = None if last is None else last.batch, ledger.last_replay(Checkpoint(context.checkpoint).id or "")
     if (batch, replayed) != (correction.snapshot.batch, correction.snapshot.replayed):
         same = replayed == correction.snapshot.replayed
         what = "a batch was written meanwhile" if same else "another replay was done"
@@ -149,7 +149,7 @@ def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
 def _deleted_keys(correction: Correction, table: ResultTable) -> pa.Table:
     """The keys of the rows that the result has no more."""
     columns = table.key_columns
-    return flat(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
+    return flatten(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
 def _outcome(context: SinkContext, late: int | None, *, negated: bool = False) -> str:

@@ -122,7 +122,7 @@ class KeySearch:
         return self._rows(self.target.columns, f"FROM {source} WHERE {self._is_present(part)} {limit}")
 
     def _rows(self, columns: Sequence[ResultColumn], source: str) -> list[BadRow]:
-        shown = ", ".join(map(self.lines.dialect.readable, columns))
+        shown = ", ".join(map(self.lines.dialect.select_expression, columns))
         names = [column.name for column in columns]
         return [BadRow("", dict(zip(names, row, strict=True))) for row in self.lines.select(f"SELECT {shown} {source}")]
 

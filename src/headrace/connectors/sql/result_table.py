@@ -29,7 +29,7 @@ class ResultTable:
     columns: tuple[ResultColumn, ...]
     spelled: str = ""
 
-    def as_known(self, lines: OwnLines) -> ResultTable:
+    def with_real_name(self, lines: OwnLines) -> ResultTable:
         """Return the table under the database's own spelling: one table has one owner, however it is spelled."""
         return replace(self, name=lines.dialect.real_name(lines.connection, self.name), spelled=self.name)
 

@@ -54,7 +54,7 @@ class RowWriter:
 
     def _refused_rows(self, content: Content) -> Iterator[_Refused]:
         yield from self._write_blocks(rows(content.table, self.target.columns, self.dialect.forms))
-        shown = ", ".join(self.dialect.readable(column) for column in self.target.columns)
+        shown = ", ".join(self.dialect.select_expression(column) for column in self.target.columns)
         for part in content.parts:
             if self._try(partial(self.dialect.merge, self.connection, self.target, [part])) is None:
                 continue

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
-from headrace.connectors.sql.types import ResultColumn, flat
+from headrace.connectors.sql.types import ResultColumn, flatten
 from headrace.contract import SinkContext
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.plan_text import is_clustered, shuffled_bytes
@@ -69,7 +69,7 @@ class Turn:
         """Whether the batch is in, or a newer driver writes."""
         with closing(dialect.connect()) as connection:
             ledger = Ledger(connection, dialect, self.context, self.table)
-            return ledger.epoch() != self.epoch or ledger.around(self.batch)[1] is not None
+            return ledger.epoch() != self.epoch or ledger.lines_around(self.batch)[1] is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Stage:
         shuffled = shuffled_bytes(frame)
         return shuffled is not None and shuffled <= TINY_BYTES
 
-    def small(self, frame: DataFrame) -> Content | None:
+    def compute_small(self, frame: DataFrame) -> Content | None:
         """The batch through the driver; None when a partition has too many rows. Nothing of it is written.
 
         Spark computes every partition to its end, as it must for its state, but gives no more rows of each than fit.
@@ -113,7 +113,7 @@ class Stage:
         import pyarrow.compute as pc
 
         # In SQL, since each function called in Python is some calls into the JVM; a tiny batch has no time for them.
-        counted = flat(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
+        counted = flatten(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
         table = counted.where(f"{_AT} <= {self.driver_rows}").toArrow()
         if table.num_rows and pc.max(table.column(_AT)).as_py() >= self.driver_rows:
             return None
@@ -122,16 +122,16 @@ class Stage:
         table, bad = self.sift(table.drop_columns([_AT]))
         return Content(table=table, bad=tuple(bad))
 
-    def large(self, frame: DataFrame) -> Content:
+    def compute_large(self, frame: DataFrame) -> Content:
         """The batch written by the executors; raises StageError or RowError."""
         local = str(frame.sparkSession.sparkContext.master).startswith("local")
         if self.dialect.needs_shared_disk and not local:
-            whole = replace(self, driver_rows=_ROW_BITS).small(frame)
+            whole = replace(self, driver_rows=_ROW_BITS).compute_small(frame)
             if whole is not None:
                 return whole
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        frame = flat(frame, self.columns)
+        frame = flatten(frame, self.columns)
         empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         # Spark's mapInArrow takes no column with a dot in its name.
         frame = frame.toDF(*[f"c{at}" for at in range(len(self.columns))])
@@ -352,7 +352,9 @@ def join_reports(reports: Iterable[bytes], empty: pa.Table) -> Content:
 def drop_staged(ledger: Ledger, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
     prefix, dialect = _query_prefix(ledger.context), ledger.dialect
-    epochs = {name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged(ledger.connection, prefix)}
+    epochs = {
+        name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged_tables(ledger.connection, prefix)
+    }
     old = [name for name, number in epochs.items() if not number.isdigit() or int(number) <= epoch]
     dialect.drop_staged(ledger.connection, old)
 

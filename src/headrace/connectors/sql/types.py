@@ -92,7 +92,7 @@ _UNFIT = {
 }
 
 
-def flat(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
+def flatten(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
     """`frame` with nested values as JSON text; the same frame where there are none."""
     from pyspark.sql import functions as F
 

@@ -193,7 +193,7 @@ class MySqlAddress:
     ) -> Any:
         """A new connection that commits each statement by itself; raises pymysql.MySQLError, also for TLS files."""
         lock, idle = self.seconds("lock_timeout", LOCK_SECONDS), self.seconds("idle_timeout", IDLE_SECONDS)
-        more.setdefault("works", lambda session: works(self, session))
+        more.setdefault("works", lambda session: end_unless_working(self, session))
         try:
             connection: Any = kind(
                 host=self.host,
@@ -218,7 +218,7 @@ class MySqlAddress:
             connection.idle_seconds = idle
         for session in _left.pop((self.host, self.port), set()):
             with connection.cursor() as cursor:
-                end(cursor, session)
+                end_session(cursor, session)
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -239,7 +239,7 @@ def _connect_to_ask(server: MySqlAddress) -> Any:
     return server.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
 
 
-def works(server: MySqlAddress, session: int) -> bool:
+def end_unless_working(server: MySqlAddress, session: int) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
@@ -250,7 +250,7 @@ def works(server: MySqlAddress, session: int) -> bool:
             row = cursor.fetchone()
             if row is not None and row[0] != "Sleep" and str(row[1]).lower() not in _WAITS_FOR_CLIENT:
                 return True
-            end(cursor, session)
+            end_session(cursor, session)
     except pymysql.MySQLError as error:
         if error.args and error.args[0] in NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
@@ -263,7 +263,7 @@ def works(server: MySqlAddress, session: int) -> bool:
 _left: dict[tuple[str, int], set[int]] = {}
 
 
-def end(cursor: Any, session: int) -> None:
+def end_session(cursor: Any, session: int) -> None:
     """End a session; one that is gone is no error."""
     with suppress(pymysql.MySQLError):
         cursor.execute("KILL %s", (session,))

@@ -131,7 +131,7 @@ class MySqlDialect(Dialect):
     def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
         statement = f"SHOW VARIABLES WHERE Variable_name IN {FORCES_KEYS} AND Value = 'ON'"
         forced = [] if target.key else [str(name) for name, _ in rows_of(connection, statement)]
-        if forced and self.existing(connection, target.table) is None:
+        if forced and self.describe_table(connection, target.table) is None:
             what = (
                 f"the server makes no table without a primary key ({forced[0]}), and '{target.table}' would have none"
             )
@@ -165,7 +165,7 @@ class MySqlDialect(Dialect):
         pairs = ", ".join(f"{self.quote(table)} TO {self.quote(name)}" for table, name in names)
         run(connection, f"RENAME TABLE {pairs}")
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table)
 
     def limit_of(self, column: ResultColumn) -> Limit:
@@ -177,11 +177,11 @@ class MySqlDialect(Dialect):
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         same, marks = self.quote(key[0]), ", ".join(["%s"] * len(columns))
         # INSERT IGNORE would also ignore a value that is cut off.
-        return f"{self.into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
+        return f"{self.insert_into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
 
-    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
+    def replace_clause(self, columns: Sequence[str], key: Sequence[str]) -> str:
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
-        return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
+        return f" ON DUPLICATE KEY UPDATE {self.assignments(columns, key, 'VALUES({})')}"
 
     def widest(self, connection: Connection) -> int | None:
         [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
@@ -205,7 +205,7 @@ class MySqlDialect(Dialect):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         statement = (
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
             "AND LEFT(table_name, %s) = %s"
@@ -216,7 +216,7 @@ class MySqlDialect(Dialect):
         for name in names:
             run(connection, f"DROP TABLE IF EXISTS {self.quote(name)}")
 
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         name = self.quote(column.name)
         if column.kind == "boolean":
             # A BIT would come as bytes.

@@ -97,7 +97,7 @@ _left: dict[str, set[ServerTransaction]] = {}
 
 def _is_working(url: str, session: ServerTransaction) -> bool:
     try:
-        return works(url, session)
+        return end_unless_working(url, session)
     except psycopg.Error as error:
         if sqlstate(error) == NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
@@ -105,7 +105,7 @@ def _is_working(url: str, session: ServerTransaction) -> bool:
         raise
 
 
-def works(url: str, session: ServerTransaction) -> bool:
+def end_unless_working(url: str, session: ServerTransaction) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
@@ -142,7 +142,7 @@ def host(url: str) -> str:
     return next((each for each in hosts if not is_loopback(each)), hosts[0])
 
 
-def tls(url: str) -> tuple[dict[str, str], bool]:
+def tls_options(url: str) -> tuple[dict[str, str], bool]:
     """The options of TLS in `url`, and whether the server's certificate is verified by them."""
     given = {name: str(value) for name, value in conninfo_to_dict(url).items() if name in ("sslmode", "sslrootcert")}
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
@@ -183,7 +183,7 @@ def stream_answer(
         yield from cursor.stream(f"FETCH {limit} FROM headrace_answer")
 
 
-def of_table(url: str, schema: str, table: str) -> Identity | None:
+def table_identity(url: str, schema: str, table: str) -> Identity | None:
     """The server, the database and the table with its schema; None where the url cannot be read.
 
     Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.

@@ -36,10 +36,10 @@ class Postgres(ServerSink):
         return postgres_connection.host(self.url)
 
     def identity(self) -> Identity | None:
-        return postgres_connection.of_table(self.url, self.schema, self.table)
+        return postgres_connection.table_identity(self.url, self.schema, self.table)
 
     def tls_in_url(self) -> tuple[dict[str, str], bool]:
-        return postgres_connection.tls(self.url)
+        return postgres_connection.tls_options(self.url)
 
     def verify_full_options(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}

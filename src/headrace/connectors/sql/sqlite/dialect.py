@@ -257,7 +257,7 @@ class SqliteDialect(Dialect):
         run(connection, "PRAGMA legacy_alter_table = ON")
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 
     def foreign_values(self, column: ResultColumn) -> str:
@@ -266,7 +266,7 @@ class SqliteDialect(Dialect):
     def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there.declared, column, self.declare(column, ()))
 
-    def into(self, table: str, columns: Sequence[str]) -> str:
+    def insert_into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
@@ -292,7 +292,7 @@ class SqliteDialect(Dialect):
         bounded = target.replaces and source.startswith("SELECT")
         return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         here = Path(self.path)
         start = f"{here.name}.{prefix}"
         return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
@@ -305,7 +305,7 @@ class SqliteDialect(Dialect):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.path}.{name}")
 
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
     def rights_beyond_reading(self, connection: Connection) -> str:
