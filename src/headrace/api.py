@@ -112,15 +112,17 @@ def run(
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """The observer of a run, and one that verifies its queries during it."""
     from headrace.export.observers import Observers
-    from headrace.verifier import verify as proved
-    from headrace.verifier.beside import VerifyingBeside
+    from headrace.verifier.periodic import PeriodicVerifier
+    from headrace.verifier.proof import verify as proved
 
     observers = Observers(*([] if reporter is None else [reporter]))
 
     def verify(query: str, spark: SparkSession, scope: RowScope) -> results.Verdict:
         return proved(project, query, spark=spark, scope=scope)
 
-    observers.add(VerifyingBeside(seconds, verify, partial(_announced, project), observers.report, parts=parts))
+    observers.add(
+        PeriodicVerifier(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
+    )
     return observers
 
 
@@ -333,10 +335,10 @@ def verify_each(
 
     scope = RowScope(keys=tuple(keys), since=since_batch, part=part)
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
-        yield _announced(project, verdict) if scope.whole else verdict
+        yield _record_and_publish(project, verdict) if scope.whole else verdict
 
 
-def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
+def _record_and_publish(project: Project, verdict: results.Verdict) -> results.Verdict:
     """Keep a verdict, tell it to the project's hooks and to installed observers, and say which did not get it."""
     from headrace.export.hooks import Hooks
     from headrace.export.observers import Observers
@@ -354,7 +356,7 @@ def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
         told.add(Hooks(hooks, project.name, told.report))
     told.verdict(verdict.query, verdict.as_dict())
     told.close()
-    return replace(verdict, findings=(*verdict.findings, *told.untold()))
+    return replace(verdict, findings=(*verdict.findings, *told.undelivered()))
 
 
 @judge_arguments
@@ -373,7 +375,7 @@ def late(
     since_batch: only this batch and later ones. export: write the rows into this directory, as their sources gave them.
     replay: bring the rows back into the result of `query`, which must not be running.
     """
-    from headrace.verifier import late as late_of_query
+    from headrace.verifier.late_rows import late as late_of_query
 
     return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 

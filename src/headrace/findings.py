@@ -69,17 +69,6 @@ class Code(NamedTuple):
     passes: Passes = "never"
     refuses: bool = False
 
-    @property
-    def heading(self) -> str:
-        """The heading of the code in the reference."""
-        weight = "" if self.severities == ("error",) else f" ({' or '.join(self.severities)})"
-        return f"{self.code}: {self.title}{weight}"
-
-    @property
-    def anchor(self) -> str:
-        """What a link into the reference ends in."""
-        return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
-
 
 # Some 300 codes; a new one takes the next free number of its range.
 CODES = (
@@ -92,7 +81,7 @@ CODES = (
     Code("HR093", "the project cannot be written there"),
     Code("HR095", "the driver of the demo was lost"),
     Code("HR100", "there is no project here"),
-    Code("HR101", "headrace.yml cannot be read", refuses=True),
+    Code("HR101", "a file of the project cannot be read", refuses=True),
     Code("HR103", "a key, an option or a connector is not known", ("error", "warning"), refuses=True),
     Code("HR104", "a value has the wrong form", refuses=True),
     Code("HR105", "a variable is not set"),
