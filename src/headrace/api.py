@@ -152,8 +152,8 @@ def run(
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """Add an observer that verifies the queries during their run."""
     from headrace.export.observers import Observers
-    from headrace.verifier import verify as proved
-    from headrace.verifier.beside import VerifyingBeside
+    from headrace.verifier.periodic import PeriodicVerifier
+    from headrace.verifier.proof import verify as proved
 
     observers = Observers(*([] if reporter is None else [reporter]))
 
@@ -161,7 +161,7 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
         return proved(project, query, spark=spark, scope=scope)
 
     observers.add(
-        VerifyingBeside(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
+        PeriodicVerifier(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
     )
     return observers
 
@@ -569,7 +569,7 @@ def late(
         CheckpointError: The checkpoint cannot be read.
         SinkError: The sink cannot take the rows.
     """
-    from headrace.verifier import late as late_of_query
+    from headrace.verifier.late_rows import late as late_of_query
 
     return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 

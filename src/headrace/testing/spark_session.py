@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.spark.jvm.jars import chosen, settings
+from headrace.spark.jvm.jars import choose, settings
 from headrace.spark.jvm.session import start
 from headrace.spark.jvm.settings import LOCAL_LISTING, Purpose
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def local_session(
     home: Path, *, cores: int = 2, connectors: Sequence[str] = (), purpose: Purpose = "stream"
 ) -> SparkSession:
-    """A session on `cores` threads that keeps its warehouse and scratch files below `home`.
+    """Return a session on `cores` threads that keeps its warehouse and scratch files below `home`.
 
     connectors: names of `headrace jars list`. Raises PlatformError when one of them is not to be had.
     """
@@ -27,7 +27,7 @@ def local_session(
         purpose=purpose,
         name="headrace-tests",
         overrides={
-            **settings(chosen(connectors)),
+            **settings(choose(connectors)),
             LOCAL_LISTING.key: LOCAL_LISTING.value,
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "scratch"),
@@ -37,7 +37,7 @@ def local_session(
 
 
 def shared_session() -> SparkSession:
-    """The session that is active in this process, or a local one that is started for all tests of it."""
+    """Return the session that is active in this process, or a local one that is started for all tests of it."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.exactly_once import BatchWriter
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.staging import Content, Stage, Turn, content_of
+from headrace.connectors.sql.staging import Content, Stage, Turn, join_reports
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import Finding
 from headrace.spark import ddl
@@ -40,7 +40,15 @@ COLUMNS: dict[str, T.DataType] = {
     "at": T.TimestampType(),
     "local": T.TimestampNTZType(),
     "parts": T.ArrayType(T.StringType()),
+    "tiny": T.ByteType(),
+    "whole": T.IntegerType(),
+    "single": T.FloatType(),
+    "short": T.VarcharType(20),
+    "named": T.MapType(T.StringType(), T.DecimalType(20, 4)),
+    "inner": T.StructType([T.StructField("a", T.LongType()), T.StructField("b", T.StringType())]),
 }
+NESTED = (T.ArrayType, T.MapType, T.StructType)
+_AS_TEXT = (*NESTED, T.VarcharType)
 SCHEMA = T.StructType([T.StructField(name, type_) for name, type_ in COLUMNS.items()])
 UTC = timezone.utc
 
@@ -66,6 +74,12 @@ ROWS = (
         at=datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC),
         local=datetime(1999, 12, 1, 0, 0, 0, 1),
         parts=["é", 'a"\\b', "NULL"],
+        tiny=-128,
+        whole=2**31 - 1,
+        single=0.10000000149011612,
+        short="I i İ ı ß",
+        named={"I": 1.5, "é\\": None},
+        inner={"a": -(2**63), "b": "NULL"},
     ),
     row("é\\'🎈", note="NULL", parts=[], day=date(9999, 12, 31), bytes=b"", flag=False),
     row("null"),
@@ -123,7 +137,7 @@ class Fed:
         writer(cast(Any, None), batch)
 
     def _driven(self, store: Any, rows: Sequence[Row]) -> Content:
-        table, bad = store.stage.sifted(as_arrow(rows))
+        table, bad = store.stage.sift(as_arrow(rows))
         return Content(table=table, bad=tuple(bad))
 
     def _staged(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
@@ -132,7 +146,7 @@ class Fed:
         table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
         batches = stage.stage(iter(table.rename_columns(names).to_batches()))
-        content = content_of((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
+        content = join_reports((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
         assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
         return content
 
@@ -178,7 +192,7 @@ class LifeWithoutSpark(Life):
                 if staged:
                     store._has_staged = True
                     return stage_partitions(store.stage, frame)
-                table, bad = store.stage.sifted(frame.whole)
+                table, bad = store.stage.sift(frame.whole)
                 return Content(table=table, bad=tuple(bad))
 
         store.compute = compute
@@ -190,22 +204,28 @@ class LifeWithoutSpark(Life):
 
 
 def stage_partitions(stage: Stage, frame: Rows) -> Content:
-    """Let a task stage each partition, as `Stage.large` has it: rows of one key come to one task, sorted."""
+    """Let a task stage each partition, as `Stage.compute_large` has it: rows of one key come to one task, sorted."""
     tables = [frame.whole] if stage.clustered or stage.dialect.most_parts is not None else list(frame.partitions)
     if stage.key and (stage.dialect.wants_sorted or stage.clustered):
         tables = [table.sort_by([(name, "ascending") for name in stage.key]) for table in tables]
     names = [f"c{at}" for at in range(len(stage.columns))]
     batches = [stage.stage(iter(table.rename_columns(names).to_batches())) for table in tables if table.num_rows]
-    reports = [line for staged in batches for report in staged for line in report.to_pylist()]
-    return content_of(reports, frame.whole.slice(0, 0))
+    reports = [line for staged in batches for report in staged for line in report["report"].to_pylist()]
+    return join_reports(reports, frame.whole.slice(0, 0))
 
 
 def as_arrow(rows: Sequence[Row]) -> pa.Table:
     """The rows as Spark gives them, with nested values as JSON."""
     flat = T.StructType(
-        [T.StructField(part.name, T.StringType() if part.name == "parts" else part.dataType) for part in SCHEMA.fields]
+        [
+            T.StructField(name, T.StringType() if isinstance(type_, _AS_TEXT) else type_)
+            for name, type_ in COLUMNS.items()
+        ]
     )
-    values = [{**row, "parts": None if row["parts"] is None else json.dumps(row["parts"])} for row in rows]
+    nested = [name for name, type_ in COLUMNS.items() if isinstance(type_, NESTED)]
+    values = [
+        {**row, **{name: None if row[name] is None else json.dumps(row[name]) for name in nested}} for row in rows
+    ]
     return pa.Table.from_pylist(values, to_arrow_schema(flat, timezone="UTC"))
 
 
@@ -229,7 +249,7 @@ def _plain(value: Any, type_: T.DataType) -> Any:
     """A value of a client in the form of the input; what has no type in the database is read as the docs say."""
     if isinstance(type_, T.BooleanType):
         return bool(value)
-    if isinstance(type_, T.ArrayType):
+    if isinstance(type_, NESTED):
         return json.loads(value) if isinstance(value, str) else value
     if isinstance(type_, T.DecimalType):
         return Decimal(value)

@@ -150,15 +150,15 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
     """Every query of a project by its storage alone."""
     table = Fitting("query", "generation", "driver", "planned", "committed", "committed at", "watermark")
-    for statuse in statuses:
+    for status in statuses:
         table.add(
-            statuse.query,
-            str(statuse.generation),
-            statuse.driver or NOTHING,
-            formatting.number(statuse.planned),
-            formatting.number(statuse.committed),
-            formatting.instant(statuse.committed_at),
-            formatting.instant(statuse.watermark),
+            status.query,
+            str(status.generation),
+            status.driver or NOTHING,
+            formatting.number(status.planned),
+            formatting.number(status.committed),
+            formatting.instant(status.committed_at),
+            formatting.instant(status.watermark),
         )
     return table
 

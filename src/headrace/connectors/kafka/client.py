@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import Failure
+from headrace.contract import Failure, OptionError
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.spark.jvm.gateway import jvm_of
 
@@ -32,6 +32,7 @@ SHORT_FIX = (
     "look with headrace status for an open transaction and start again once it has ended; else put the messages back, "
     "or reset the query (headrace reset QUERY)"
 )
+ADDRESS_FIX = "create the topic, or correct the topic and the partition in the query's last select"
 FAILURES = (
     Failure(
         code="HR343",
@@ -59,6 +60,18 @@ FAILURES = (
         fix="raise max.message.bytes of the topic and kafka.max.request.size in the options, or make the rows smaller",
     ),
     Failure(
+        code="HR408",
+        pattern=r"Partition (?P<partition>-?\d+) of topic (?P<topic>\S+) with partition count (?P<count>\d+)",
+        what="a row of the result names partition {partition} of topic '{topic}', which has {count}",
+        fix=ADDRESS_FIX,
+    ),
+    Failure(
+        code="HR408",
+        pattern=r"(?P<words>contains a null topic|Invalid partition: \S+|InvalidTopicException: [^\n]*)",
+        what="a row of the result names no topic, or no place that Kafka could have: {words}",
+        fix=ADDRESS_FIX,
+    ),
+    Failure(
         code="HR113",
         pattern=r"kafka\.common\.config\.ConfigException: (?!No resolvable)(?P<words>[^\n]*)",
         what="Kafka's client refuses an option: {words}",
@@ -74,36 +87,37 @@ FAILURES = (
 )
 
 
-def servers_fault(servers: str) -> str | None:
-    """What is wrong with a list of brokers, as far as its text tells; Kafka's client would say it only at the start."""
+def server_faults(servers: str) -> Iterator[OptionError]:
+    """Find what is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
+    fix = "write host:9092, or host1:9092,host2:9092"
     if not servers.strip():
-        return "bootstrap_servers is empty"
-    for each in servers.split(","):
-        host, _, port = each.strip().rpartition(":")
-        if "//" in each:
-            return f"'{each.strip()}' in bootstrap_servers is a URL"
-        if not host:
-            return f"'{each.strip()}' in bootstrap_servers names no port"
-        if not port.isdigit() or not 0 < int(port) < 65_536:
-            return f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
-    return None
+        yield OptionError(what="bootstrap_servers is empty", fix=fix)
+        return
+    for server in map(str.strip, servers.split(",")):
+        host, _, port = server.rpartition(":")
+        fault = ""
+        if "//" in server:
+            fault = f"'{server}' in bootstrap_servers is a URL"
+        elif not host:
+            fault = f"'{server}' in bootstrap_servers names no port"
+        elif not port.isdigit() or not 0 < int(port) < 65_536:
+            fault = f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
+        if fault:
+            yield OptionError(what=fault, fix=fix)
 
 
-def topic_fault(name: str) -> str | None:
-    """Why Kafka would not take a topic of that name."""
+def topic_faults(name: str, fix: str) -> Iterator[OptionError]:
+    """Find why Kafka would not take a topic of that name."""
     if not name:
-        return "the name of a topic is empty"
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        return f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
-    return None
+        yield OptionError(what="the name of a topic is empty", fix=fix)
+    elif not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        fault = f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
+        yield OptionError(what=fault, fix=fix)
 
 
 def isolation_level(options: Mapping[str, str]) -> str:
     """Which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
     return {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
-
-
-SERVERS_FIX = "write host:9092, or host1:9092,host2:9092"
 
 
 @dataclass(frozen=True)
@@ -130,24 +144,24 @@ class Client:
         missing = []
         for name in wanted:
             if name not in there:
-                what = f"there is no topic '{name}' at {self.servers}"
+                fault = f"there is no topic '{name}' at {self.servers}"
                 fix = f"create it, or correct its name ({nearest(name, there)})" if there else "create it"
-                missing.append(Finding(code="HR332", what=what, fix=fix))
+                missing.append(Finding(code="HR332", what=fault, fix=fix))
         if missing:
             raise self.error(missing)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The id of each of `topics` that is there; '' where the broker draws none."""
-        there = self._described(sorted(self.topics().intersection(topics)))
+        there = self._describe(sorted(self.topics().intersection(topics)))
         ids = {str(name): str(there[name].topicId().toString()) for name in there}
         return {name: "" if id_ == _NO_ID else id_ for name, id_ in ids.items()}
 
     def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         """The partitions that `topics` have, each as (topic, partition)."""
-        topic_of = self._described(topics)
-        return [(str(name), each.partition()) for name in topic_of for each in topic_of[name].partitions()]
+        topic_of = self._describe(topics)
+        return [(str(name), part.partition()) for name in topic_of for part in topic_of[name].partitions()]
 
-    def _described(self, topics: Iterable[str]) -> Any:
+    def _describe(self, topics: Iterable[str]) -> Any:
         wanted = self.jvm.java.util.ArrayList()
         for name in topics:
             wanted.add(name)
@@ -165,9 +179,9 @@ class Client:
 
     def at_time(self, places: Iterable[tuple[str, int]], at_ms: int) -> dict[tuple[str, int], int]:
         """The first offset of each (topic, partition) whose message came at a time or later; else the next one."""
-        found = self._offsets(places, "forTimestamp", at_ms)
-        later = self._offsets([place for place, offset in found.items() if offset < 0], "latest")
-        return {**found, **later}
+        offsets = self._offsets(places, "forTimestamp", at_ms)
+        later = self._offsets([place for place, offset in offsets.items() if offset < 0], "latest")
+        return {**offsets, **later}
 
     def _offsets(self, places: Iterable[tuple[str, int]], which: str, *given: int) -> dict[tuple[str, int], int]:
         wanted = self.jvm.java.util.HashMap()
@@ -185,9 +199,9 @@ class Client:
             return future.get(2 * self.limit_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
         except Exception as error:
             why = _innermost(error) or f"it gave no answer within {2 * self.limit_ms // 1000} s"
-            what = f"the broker at {self.servers} does not answer: {why}"
+            fault = f"the broker at {self.servers} does not answer: {why}"
             fix = "start it, or correct bootstrap_servers and the kafka.* options; then start again"
-            raise self.error(code="HR331", what=what, fix=fix) from None
+            raise self.error(code="HR331", what=fault, fix=fix) from None
 
 
 @contextmanager
@@ -208,10 +222,10 @@ def client(
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
         why = _innermost(cause)
-        what = f"no client for the broker at {servers} can be made: {why}"
+        fault = f"no client for the broker at {servers} can be made: {why}"
         # The address of a broker may be known later; an option stays wrong.
         code = "HR331" if "No resolvable" in why else "HR113"
-        raise error(code=code, what=what, fix="correct bootstrap_servers and the kafka.* options") from None
+        raise error(code=code, what=fault, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
         yield Client(admin, jvm, servers, error, isolation_level(options), limit_ms)
     finally:
