@@ -20,7 +20,7 @@ def not_asked(why: str, fix: str) -> Finding:
 
 
 def twice(names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with columns whose names differ only by case, or not at all."""
+    """Find columns whose names differ only by case, or not at all."""
     folded: dict[str, str] = {}
     for name in names:
         other = folded.setdefault(name.lower(), name)
@@ -33,7 +33,7 @@ def twice(names: Sequence[str]) -> Iterator[str]:
 
 
 def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
-    """That an option names columns which the result does not have."""
+    """Refuse an option that names columns which the result does not have."""
     missing = [name for name in names if name not in columns]
     if missing:
         fault = f"{option} names {', '.join(missing)}, which the result of query '{query}' does not have"
@@ -41,7 +41,7 @@ def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], q
 
 
 def partition_findings(partition_by: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
-    """What keeps files from being written below directories by these columns."""
+    """Find what keeps files from being written below directories by these columns."""
     yield from missing_columns("partition_by", partition_by, columns, query)
     if partition_by and set(partition_by) >= set(columns):
         fault = f"partition_by names every column of the result of query '{query}'"
