@@ -511,7 +511,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     driver = Driver(project, mode)
     dialect, table = driver.store.dialect, driver.store.table
     gone = pa.table({"name": ["b"]})
-    monkeypatch.setattr(corrections, "_deletes", lambda *_: gone)
+    monkeypatch.setattr(corrections, "_deleted_keys", lambda *_: gone)
     context = replace(driver.context, mode="update")
     frame: Any = None
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame, late=3)
@@ -544,7 +544,7 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
 ) -> None:
     driver = Driver(project)
     dialect, table = driver.store.dialect, driver.store.table
-    monkeypatch.setattr(corrections, "_deletes", lambda *_: pa.table({"name": pa.array([], pa.string())}))
+    monkeypatch.setattr(corrections, "_deleted_keys", lambda *_: pa.table({"name": pa.array([], pa.string())}))
     frame: Any = None
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame)
     connection = dialect.connect()

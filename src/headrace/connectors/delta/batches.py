@@ -71,7 +71,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)
         return self._standing
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         lines = ledger.lines(self._known_table.now(), self.context)
         return next((line.planned for line in lines if line.batch == batch), None)
 

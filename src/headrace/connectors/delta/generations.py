@@ -265,7 +265,7 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
 
     place: DeltaPlace
 
-    def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
+    def current(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
         return own_state(self.place, session(), context)
 
     def last(self, present: tuple[State, Progress]) -> int:

@@ -280,8 +280,8 @@ class IcebergStore(exactly_once.BatchStore[Written]):
         self._standing = self._ledger.standing(batch, self.epoch)
         return self._standing
 
-    def planned(self, batch: int) -> str | None:
-        return None if self._ledger is None else self._ledger.planned(batch)
+    def kept_plan(self, batch: int) -> str | None:
+        return None if self._ledger is None else self._ledger.kept_plan(batch)
 
     def compute(self, frame: DataFrame, batch: int) -> Written:
         table = self._known_table

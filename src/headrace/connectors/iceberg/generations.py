@@ -219,10 +219,10 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
 
     place: TableRef
 
-    def asking(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         return self.place.translate_errors()
 
-    def known(self, context: SinkContext, session: Session) -> Own | None:
+    def current(self, context: SinkContext, session: Session) -> Own | None:
         return own_table(self.place, context)
 
     def last(self, present: Own) -> int:
