@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from headrace import contract
 from headrace.connectors.catalog.source import ANOTHER_KIND, describe_table
-from headrace.connectors.not_asked import findings_of, partition_findings
+from headrace.connectors.result_findings import findings_of, partition_findings
 from headrace.connectors.spark_catalog import no_name, parts_of, quote, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form

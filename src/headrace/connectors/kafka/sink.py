@@ -15,7 +15,7 @@ from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, client, serv
 from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
-from headrace.connectors.not_asked import findings_of
+from headrace.connectors.result_findings import findings_of
 from headrace.errors import Finding, SinkError
 from headrace.units import Duration
 
