@@ -31,7 +31,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
 
 def _paint(runs: int, batches: int, *, kept: int) -> Figure:
     """From the address to the drawn charts of the page of a query whose history holds the newest `kept` batches."""
-    from headrace.ui.server import ServedAddress, beside
+    from headrace.ui.server import ServedAddress, serve_in_background
     from tests.ui import made
     from tests.ui.chromium import chromium
 
@@ -41,7 +41,7 @@ def _paint(runs: int, batches: int, *, kept: int) -> Figure:
             project, batches, first=batches - kept, started=datetime.now(timezone.utc) - timedelta(seconds=batches)
         )
         painted, drawn = [], []
-        with beside(project, ServedAddress(port=0)) as link:
+        with serve_in_background(project, ServedAddress(port=0)) as link:
             browser.get(link)
             for _ in range(runs):
                 browser.get(_page(link))
@@ -85,7 +85,7 @@ def _open_page(events: int) -> list[Figure]:
     from headrace.history import History
     from headrace.queries.layout import history_file
     from headrace.ui import live
-    from headrace.ui.server import ServedAddress, beside
+    from headrace.ui.server import ServedAddress, serve_in_background
     from tests.ui import made
     from tests.ui.chromium import PageMemory, chromium
 
@@ -98,7 +98,7 @@ def _open_page(events: int) -> list[Figure]:
         browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hurried})
         with (
             patch.multiple(live, LOOK_SECONDS=live.LOOK_SECONDS / FASTER, ANEW_SECONDS=live.ANEW_SECONDS / FASTER),
-            beside(project, ServedAddress(port=0)) as link,
+            serve_in_background(project, ServedAddress(port=0)) as link,
             History.open(history_file(project.storage)) as history,
         ):
             browser.get(link)

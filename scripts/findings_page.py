@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.findings import CATALOGUE, CODES
+from headrace.findings import CATALOGUE, CODES, Code
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "findings.md"
@@ -19,8 +19,14 @@ def page(text: str) -> str:
     parts = [_renamed(part) for part in parts]
     for code in CODES:
         if not any(_of(part) == code.code for part in parts):
-            parts.insert(_place(parts, code.code), f"### {code.heading}\n\n")
+            parts.insert(_place(parts, code.code), f"### {heading(code)}\n\n")
     return "".join(parts)
+
+
+def heading(code: Code) -> str:
+    """The heading of a code on the page."""
+    weight = "" if code.severities == ("error",) else f" ({' or '.join(code.severities)})"
+    return f"{code.code}: {code.title}{weight}"
 
 
 def _of(part: str) -> str | None:
@@ -35,7 +41,7 @@ def _renamed(part: str) -> str:
         return part
     if code not in CATALOGUE:
         raise SystemExit(f"{PAGE.name} tells of {code}, which is not in src/headrace/findings.py")
-    return f"### {CATALOGUE[code].heading}\n{part.partition(chr(10))[2]}"
+    return f"### {heading(CATALOGUE[code])}\n{part.partition(chr(10))[2]}"
 
 
 def _place(parts: list[str], code: str) -> int:

@@ -32,7 +32,7 @@ from headrace.contract.observer import QueryState
 from headrace.history import History
 from headrace.model import Project
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.ui.server import ServedAddress, beside
+from headrace.ui.server import ServedAddress, serve_in_background
 from tests.ui import made
 from tests.ui.chromium import chromium
 
@@ -97,7 +97,7 @@ def main() -> int:
         (root / "headrace.yml").write_text(PROJECT)
         project = hr.load(root)
         _fill(project)
-        with beside(project, ServedAddress(port=0, token=TOKEN)) as url:
+        with serve_in_background(project, ServedAddress(port=0, token=TOKEN)) as url:
             _take(browser, url)
     return 0
 

@@ -120,7 +120,9 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
     def verify(query: str, spark: SparkSession, scope: RowScope) -> results.Verdict:
         return proved(project, query, spark=spark, scope=scope)
 
-    observers.add(VerifyingBeside(seconds, verify, partial(_announced, project), observers.report, parts=parts))
+    observers.add(
+        VerifyingBeside(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
+    )
     return observers
 
 
@@ -333,10 +335,10 @@ def verify_each(
 
     scope = RowScope(keys=tuple(keys), since=since_batch, part=part)
     for verdict in proved(project, list(project.queries) if queries is None else queries, spark=spark, scope=scope):
-        yield _announced(project, verdict) if scope.whole else verdict
+        yield _record_and_publish(project, verdict) if scope.whole else verdict
 
 
-def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
+def _record_and_publish(project: Project, verdict: results.Verdict) -> results.Verdict:
     """Keep a verdict, tell it to the project's hooks and to installed observers, and say which did not get it."""
     from headrace.export.hooks import Hooks
     from headrace.export.observers import Observers
@@ -354,7 +356,7 @@ def _announced(project: Project, verdict: results.Verdict) -> results.Verdict:
         told.add(Hooks(hooks, project.name, told.report))
     told.verdict(verdict.query, verdict.as_dict())
     told.close()
-    return replace(verdict, findings=(*verdict.findings, *told.untold()))
+    return replace(verdict, findings=(*verdict.findings, *told.undelivered()))
 
 
 @judge_arguments

@@ -43,31 +43,18 @@ def _is_mapping(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(_is_text, value)) and all(isinstance(v, str) for v in value.values())
 
 
-def _is_key(value: Any) -> bool:
-    return _is_mapping(value) and bool(value)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(_is_text, value))
-
-
-def _are_keys(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(_is_key, value))
+def _is_list(value: Any, is_right: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(is_right, value))
 
 
 def _is_part(value: Any) -> bool:
-    is_pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_whole, value))
-    return is_pair and 1 <= value[0] <= value[1]
+    return _is_list(value, _is_whole) and len(value) == 2 and 1 <= value[0] <= value[1]
 
 
 def _is_session(value: Any) -> bool:
-    """Whether it is a session of Spark's that was not stopped; nothing is imported to see it."""
+    """Whether it is a session of Spark that was not stopped; nothing is imported to see it."""
     names = [f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__]
     return "pyspark.sql.session.SparkSession" in names and getattr(value.sparkContext, "_jsc", None) is not None
-
-
-def _is_stop(value: Any) -> bool:
-    return callable(getattr(value, "ask", None))
 
 
 # By the annotation of a parameter: what an argument must be, and what to write.
@@ -84,9 +71,12 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a datetime with a time zone: datetime(2024, 5, 1, tzinfo=timezone.utc)",
     ),
     "tuple[int, int]": (_is_part, "a number and how many there are: (3, 10) is the third of ten"),
-    "Sequence[str]": (_are_texts, "a list of names"),
+    "Sequence[str]": (lambda value: _is_list(value, _is_text), "a list of names"),
     "Mapping[str, str]": (_is_mapping, "a mapping of texts: {'action': 'open'}"),
-    "Sequence[Mapping[str, str]]": (_are_keys, "a list of mappings of texts: [{'action': 'open'}]"),
+    "Sequence[Mapping[str, str]]": (
+        lambda value: _is_list(value, lambda key: _is_mapping(key) and bool(key)),
+        "a list of mappings of texts: [{'action': 'open'}]",
+    ),
     "Trigger": (lambda value: isinstance(value, TRIGGERS), "a trigger: headrace.every('5 seconds')"),
     "SparkSession": (_is_session, "a session of Spark that was not stopped: SparkSession.builder.getOrCreate()"),
     "SparkSession | bool": (
@@ -95,7 +85,7 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "Observer": (lambda value: isinstance(value, Observer), "an observer: a subclass of headrace.contract.Observer"),
     "Reached": (callable, "a function"),
-    "StopRequest": (_is_stop, "a headrace.run.stop.StopRequest"),
+    "StopRequest": (lambda value: callable(getattr(value, "ask", None)), "a headrace.run.stop.StopRequest"),
     "Choice": (lambda value: value in ("keep", "drop"), "'keep' or 'drop'"),
     "PlannedIs": (lambda value: value in ("written", "not-written"), "'written' or 'not-written'"),
 }

@@ -69,17 +69,6 @@ class Code(NamedTuple):
     passes: Passes = "never"
     refuses: bool = False
 
-    @property
-    def heading(self) -> str:
-        """The heading of the code in the reference."""
-        weight = "" if self.severities == ("error",) else f" ({' or '.join(self.severities)})"
-        return f"{self.code}: {self.title}{weight}"
-
-    @property
-    def anchor(self) -> str:
-        """What a link into the reference ends in."""
-        return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
-
 
 # Some 300 codes; a new one takes the next free number of its range.
 CODES = (

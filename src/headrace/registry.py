@@ -92,6 +92,6 @@ def options_of(cls: type[Any]) -> tuple[str, ...]:
     return tuple(sorted(options, key=lambda option: (option != cls.positional, option not in own)))
 
 
-def required(cls: Any) -> list[str]:
+def required_options(cls: Any) -> list[str]:
     """The options of a connector that have no default."""
     return [each.name for each in fields(cls) if each.init and each.default is each.default_factory is MISSING]

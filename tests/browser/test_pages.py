@@ -30,7 +30,7 @@ from headrace.errors import Finding
 from headrace.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.guard import LINK
-from headrace.ui.server import ServedAddress, beside
+from headrace.ui.server import ServedAddress, serve_in_background
 from tests.rounds import only_usual, rounds
 from tests.run.projects import write_project
 from tests.servers import unavailable
@@ -148,7 +148,7 @@ def test_no_page_is_wider_than_the_window_however_long_its_names_and_rows_are(
     browser: webdriver.Chrome, tmp_path: Path, width: int
 ) -> None:
     project = made.wide(tmp_path)
-    with beside(project, ServedAddress(port=0)) as link:
+    with serve_in_background(project, ServedAddress(port=0)) as link:
         browser.get(link)
         address = link.partition("/?")[0]
         rows = f"/queries/{made.LONG['order_counts']}"
@@ -208,7 +208,7 @@ def test_the_page_of_a_query_has_sections_and_its_verdicts_have_words(browser: w
 def test_a_small_run_has_no_empty_charts(browser: webdriver.Chrome, tmp_path: Path) -> None:
     project = made.project(tmp_path)
     made.fill(project, 2, started=datetime.now(timezone.utc) - timedelta(seconds=2))
-    with beside(project, ServedAddress(port=0)) as link:
+    with serve_in_background(project, ServedAddress(port=0)) as link:
         browser.get(link)
         look(browser, f"{link.partition('?')[0]}queries/counts", until=".charts > *")
         assert texts(browser, ".charts")[0] == (
@@ -226,7 +226,7 @@ def test_what_waits_while_nothing_runs_is_never_shown_as_no_lag(browser: webdriv
     (tmp_path / "landing" / "events").mkdir(parents=True)
     for number in range(40):
         (tmp_path / "landing" / "events" / f"{number}.json").write_text("{}")
-    with beside(project, ServedAddress(port=0)) as link:
+    with serve_in_background(project, ServedAddress(port=0)) as link:
         browser.get(link)
         address = link.partition("/?")[0]
         for page, label in (("/", "Largest lag"), ("/queries/counts", "Lag")):
@@ -308,7 +308,7 @@ def test_a_newcomer_finds_what_is_wrong_with_three_queries_and_asks_for_rows(
     browser: webdriver.Chrome, tmp_path: Path, axe: str
 ) -> None:
     project = made.newcomer(tmp_path)
-    with beside(project, ServedAddress(port=0, token=TOKEN)) as url:
+    with serve_in_background(project, ServedAddress(port=0, token=TOKEN)) as url:
         address = url.rstrip("/")
         browser.get(address)
         browser.find_element(By.NAME, "token").send_keys(TOKEN)
@@ -356,7 +356,7 @@ def test_a_query_that_fails_again_and_again_is_in_trouble_with_its_next_attempt(
             history.note("started", "order_counts", None, {"trigger": "t"})
             history.note("restarting", "order_counts", None, {"finding": away.as_dict()})
         history.note("killed", "paid_orders", None, {"pid": 4711})
-        with beside(project, ServedAddress(port=0, token=TOKEN)) as url:
+        with serve_in_background(project, ServedAddress(port=0, token=TOKEN)) as url:
             browser.get(f"{url}?{LINK}={TOKEN}")
             moments = {"restarting": "restart 7, next 15:48:10", "starting": "restart 7", "running": "restart 7"}
             for state, which in moments.items():
@@ -394,7 +394,7 @@ def test_the_button_starts_a_verify_whose_verdict_appears(
     (version,) = map(json.loads, QueryLayout(root / ".headrace", "totals").versions.read_text().splitlines())
     assert "events.groupBy" in version["code"]["totals"]
     assert (version["from_batch"], "sum" in version["plan"], version["settings"]["mode"]) == (0, True, "update")
-    with beside(load(root), ServedAddress(port=0, token=TOKEN)) as url:
+    with serve_in_background(load(root), ServedAddress(port=0, token=TOKEN)) as url:
         browser.get(f"{url}?{LINK}={TOKEN}")
         look(browser, f"{url}queries/totals", until="[aria-label='Newest rows'] td")
         assert "name total apple 6" in " ".join(words(browser, "Newest rows").split())

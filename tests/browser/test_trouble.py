@@ -30,7 +30,7 @@ from selenium.webdriver.common.by import By
 import headrace as hr
 from headrace.api import load
 from headrace.cli import main
-from headrace.ui.server import ServedAddress, beside
+from headrace.ui.server import ServedAddress, serve_in_background
 from tests.control.test_application import get
 from tests.run.projects import land, land_text, write_project
 from tests.run.test_run import FRUIT
@@ -327,7 +327,7 @@ def is_killed(scene: Places) -> None:
     for number in range(20, 60):
         land(scene.root, number, FRUIT[1])
     eventually(lambda: scene.status("copied")["backlog"]["count"] == 40)
-    with beside(scene.project, ServedAddress(port=0)) as link:
+    with serve_in_background(scene.project, ServedAddress(port=0)) as link:
         scene.browser.get(link)
         address = link.partition("/?")[0]
         for page, label in (("/", "Largest lag"), ("/queries/copied", "Lag")):

@@ -15,7 +15,7 @@ import pytest
 from headrace.api import load
 from headrace.cli import main
 from headrace.cli.entry import COMMANDS, headrace
-from headrace.cli.options import PathOrUrl, from_here
+from headrace.cli.options import PathOrUrl, absolute_path
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
@@ -260,8 +260,8 @@ def test_a_command_works_in_the_projects_directory_and_writes_where_the_shell_is
 def test_a_checkpoint_of_the_command_line_starts_from_the_shells_directory() -> None:
     here = os.path.abspath("old")
     given = {"old": here, "/old": "/old", "s3a://b/old": "s3a://b/old", "file:///old": "file:///old"}
-    assert {text: from_here(PathOrUrl(text)) for text in given} == given
-    assert (from_here(Path("old")), from_here("old"), from_here(3)) == (Path(here), "old", 3)
+    assert {text: absolute_path(PathOrUrl(text)) for text in given} == given
+    assert (absolute_path(Path("old")), absolute_path("old"), absolute_path(3)) == (Path(here), "old", 3)
 
 
 @pytest.mark.parametrize("value", ["x" * 5_000, "nan", "\udcff", ""], ids=["long", "nan", "no UTF-8", "empty"])

@@ -125,7 +125,7 @@ def test_a_fault_of_another_kind_is_reported(project: Path, capsys: pytest.Captu
 @pytest.mark.plain
 @pytest.mark.parametrize("kind", sorted(registry.known("sink")))
 def test_each_sink_can_lack_the_values_of_its_texts(kind: str, tmp_path: Path) -> None:
-    given = dict.fromkeys(registry.required(registry.connector("sink", kind)), "${LACKING}")
+    given = dict.fromkeys(registry.required_options(registry.connector("sink", kind)), "${LACKING}")
     (tmp_path / "headrace.yml").write_text(
         "sources: {s: {rate: {rows_per_second: 1}}}\n"
         f"queries: {{q: {{select: SELECT * FROM s, sink: {{{kind}: {json.dumps(given)}}}}}}}\n"

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli import main
-from headrace.cli.verify import batch_table, brought_back, row_table
+from headrace.cli.verify import batch_table, replay_sentence, row_table
 from headrace.verifier import Lateness, LateRow, OperatorLateRows, Replayed
 from tests.verifier import late_project
 
@@ -49,10 +49,10 @@ def test_counts_and_rows_are_tables() -> None:
     assert "the first 1 of 1,000 late rows" in rows
     assert "3 2024-01-01 11:55:00 0:05:00 window=(11:50 to 12:00), who=[red]" in rows
     assert (
-        brought_back(Replayed(late=2, written=1, deleted=1))
+        replay_sentence(Replayed(late=2, written=1, deleted=1))
         == "2 late rows brought back: 1 row of the result written, 1 deleted"
     )
-    assert brought_back(Replayed(late=0, written=0, deleted=0)) == "no late row is missing in the result"
+    assert replay_sentence(Replayed(late=0, written=0, deleted=0)) == "no late row is missing in the result"
 
 
 @pytest.mark.plain

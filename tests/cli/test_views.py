@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli.view import view_for
-from headrace.cli.view.formatting import duration, lag_left, number, sentence, size_of
+from headrace.cli.view.formatting import duration, format_lag, number, sentence, size_of
 from headrace.cli.view.lines import JsonLines, Lines
 from headrace.cli.view.live import Bars, LiveTable
 from headrace.cli.view.show import LiveShow, PlainShow, panel
@@ -90,11 +90,11 @@ def rendered(thing: Any, width: int = 160) -> str:
         (duration(180), "180 ms"),
         (duration(2500), "2.5 s"),
         (duration(200_000), "3 min 20 s"),
-        (lag_left(Lag(count=1, unit="files")), "1 file"),
-        (lag_left(Lag(count=1, unit="files", at_ms=1_767_268_800_000)), "1 file as of 2026-01-01 12:00:00"),
-        (lag_left(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
+        (format_lag(Lag(count=1, unit="files")), "1 file"),
+        (format_lag(Lag(count=1, unit="files", at_ms=1_767_268_800_000)), "1 file as of 2026-01-01 12:00:00"),
+        (format_lag(Lag(count=3, unit="files", bytes=1_500_000)), "3 files (1.5 MB)"),
         (
-            lag_left(Lag(count=0, unit="files", left_out=3, changed=1)),
+            format_lag(Lag(count=0, unit="files", left_out=3, changed=1)),
             "0 files, 2 left out, 1 changed after being read",
         ),
         (size_of(999), "999 B"),
@@ -208,7 +208,7 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     )
 
     def shown() -> str:
-        return " ".join(rendered(shows.shown(), width).split())
+        return " ".join(rendered(shows.render(), width).split())
 
     assert shown().startswith(("- starting Spark (0 s)", "starting Spark (0 s)"))
     assert "action_counts" in shown()
@@ -381,7 +381,7 @@ def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
         live.progressed(RECORD)
         live.changed(QueryState(query="clicks", state="failed", cause=FAULT))
         live.ended(FAILED)
-        assert "failed" in rendered(live.shown())
+        assert "failed" in rendered(live.render())
     live.summary(RunResult(outcomes=(FAILED,)))
     told = capsys.readouterr()
     assert "headrace HR601: it broke" in told.err
@@ -436,10 +436,10 @@ def test_the_demo_tells_the_same_with_and_without_a_terminal(
     show: type[PlainShow], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with show() as audience:
-        audience.says("driver killed with SIGKILL at batch 23; starting it again")
-        audience.types(["verify", "action_counts"])
+        audience.say("driver killed with SIGKILL at batch 23; starting it again")
+        audience.show_command(["verify", "action_counts"])
         audience.result(["action", "count"], [("open", 17)])
-    audience.ends(0, ["cd demo"])
+    audience.end(0, ["cd demo"])
     told = capsys.readouterr().out
     for words in ("driver killed with SIGKILL at batch 23", "$ headrace verify action_counts", "17", "next, type:"):
         assert words in told
@@ -453,7 +453,7 @@ def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixtu
     for view in (table, lines, JsonLines()):
         view.changed(restarting)
     lines.changed(QueryState(query="clicks", state="paused", by="ada on /dev/pts/1"))
-    console.print(table.shown())
+    console.print(table.render())
     told = capsys.readouterr()
     event, *shown = told.out.splitlines()
     assert json.loads(event) == {"event": "state", **restarting.as_dict()}

@@ -23,7 +23,7 @@ from headrace.checks.locations import cluster, speculation, state_partitions
 from headrace.cli import submit
 from headrace.cli.entry import main
 from headrace.cluster import connection, control, daemons
-from headrace.cluster.daemons import Cluster, Daemon, executors_of, last_words
+from headrace.cluster.daemons import Cluster, Daemon, executors_of, last_message
 from headrace.errors import CheckpointError, PlatformError
 from headrace.queries.processes import birth
 from headrace.spark.jvm.session_conf import WAITING_TIME
@@ -189,7 +189,7 @@ def test_an_executor_is_waited_for_as_long_as_it_comes_on(tmp_path: Path, monkey
     context = SimpleNamespace(applicationId="app-1", getConf=lambda: conf)
     spark: Any = SimpleNamespace(sparkContext=context, stop=lambda: stopped.append(True))
     monkeypatch.setattr(connection, "_has_executor", has_executor)
-    monkeypatch.setattr(connection, "_started_here", lambda _: KNOWN)
+    monkeypatch.setattr(connection, "_local_cluster", lambda _: KNOWN)
     monkeypatch.setattr(connection, "default_home", lambda: tmp_path)
     comes = True
     connection._require_executors(spark, KNOWN.url)  # It takes 1.2 seconds, three times the limit.
@@ -199,7 +199,7 @@ def test_an_executor_is_waited_for_as_long_as_it_comes_on(tmp_path: Path, monkey
     with pytest.raises(PlatformError, match=r"HR825.* for 0\.4 s: 1 were begun and have not come up"):
         connection._require_executors(spark, KNOWN.url)
     assert (stopped, time.monotonic() - began > 1.2) == ([True], True)
-    monkeypatch.setattr(connection, "_started_here", lambda _: None)
+    monkeypatch.setattr(connection, "_local_cluster", lambda _: None)
     with pytest.raises(PlatformError, match=r"HR825.*: no worker has all cores and 1g of memory free"):
         connection._require_executors(spark, "spark://elsewhere:7077")
 
@@ -237,7 +237,7 @@ def test_all_executors_are_waited_for_so_that_each_has_state(
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", getConf=lambda: conf))
     monkeypatch.setattr(connection, "executors", executors)
     monkeypatch.setattr(connection, "_has_executor", lambda *_: True)
-    monkeypatch.setattr(connection, "_started_here", lambda _: KNOWN if logs else None)
+    monkeypatch.setattr(connection, "_local_cluster", lambda _: KNOWN if logs else None)
     monkeypatch.setattr(connection, "default_home", lambda: tmp_path)
     monkeypatch.setattr(connection, "_SETTLED_SECONDS", 0.5)
     began = time.monotonic()
@@ -260,7 +260,7 @@ def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_told(monkeypa
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", getConf=dict))
     monkeypatch.setattr(connection, "executors", executors)
     monkeypatch.setattr(connection, "is_stopped", lambda _: not there)
-    monkeypatch.setattr(connection, "_started_here", lambda _: None)
+    monkeypatch.setattr(connection, "_local_cluster", lambda _: None)
     with pytest.raises(PlatformError, match=r"HR821.*it gave them up"):
         connection._await_others(spark, KNOWN.url)
 
@@ -277,13 +277,13 @@ def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> Non
         place.mkdir(parents=True)
         (place / "stderr").write_text(text)
     found = executors_of(tmp_path, "app-1")
-    assert [last_words(each).partition(";")[0] for each in found] == [
+    assert [last_message(each).partition(";")[0] for each in found] == [
         "Unrecognized VM option 'No'",
         "Caused by: java.io.InvalidClassException: a.B",
         "killed",
     ]
     assert executors_of(tmp_path, "app-2") == ()
-    told = connection._ended("spark://127.0.0.1:7077", "9 executors, ", last_words(found[0])).findings[0]
+    told = connection._executors_lost("spark://127.0.0.1:7077", "9 executors, ", last_message(found[0])).findings[0]
     assert told.code == "HR821"
     assert told.what.endswith("(9 executors, Unrecognized VM option 'No')")
 
@@ -313,17 +313,17 @@ def test_a_driver_that_fails_is_started_again_until_it_ends_well(
     monkeypatch.setattr(submit, "_FIRST_PAUSE", 0.05)
     log = tmp_path / "log"
     command = [sys.executable, "-c", LIVES, str(log)]
-    assert submit._supervised([*command, "0"]) == 0
+    assert submit._supervise([*command, "0"]) == 0
     assert log.read_text() == "xxxx"
     told = capsys.readouterr().err
     assert "ended with exit code 1" in told
     assert "was killed by signal 9" in told
     # Asked to end, it ends what it started, and starts nothing again.
     threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM))).start()
-    assert submit._supervised([*command, "60"]) == -signal.SIGTERM
+    assert submit._supervise([*command, "60"]) == -signal.SIGTERM
     assert log.read_text() == "xxxxx"
     for final in (2, 3):
-        assert submit._supervised([sys.executable, "-c", f"raise SystemExit({final})"]) == final
+        assert submit._supervise([sys.executable, "-c", f"raise SystemExit({final})"]) == final
 
 
 def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_that_is_fenced_off_is_not(
@@ -332,7 +332,7 @@ def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_tha
     monkeypatch.setattr(submit, "_FIRST_PAUSE", 0.05)
     away = "import sys; from pathlib import Path; log = Path(sys.argv[1]); log.open('a').write('x'); "
     away += "raise SystemExit(75 if len(log.read_text()) < 3 else 3)"
-    assert submit._supervised([sys.executable, "-c", away, str(tmp_path / "log")]) == 3
+    assert submit._supervise([sys.executable, "-c", away, str(tmp_path / "log")]) == 3
     assert (tmp_path / "log").read_text() == "xxx"
 
 

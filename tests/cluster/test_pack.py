@@ -29,7 +29,7 @@ pytestmark = pytest.mark.plain
 
 def test_an_archive_has_the_packages_and_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "COMMON", ())
-    monkeypatch.setattr(pack, "_own", lambda names: iter(()))
+    monkeypatch.setattr(pack, "_own_requirements", lambda names: iter(()))
     made = pack.pack(tmp_path / "workers.tar.gz", ["rich"])
     assert {"rich", "pygments", "markdown-it-py", "mdurl"} == set(made.packages)
     assert made.packages["rich"] == version("rich")
@@ -47,7 +47,7 @@ def test_an_archive_has_the_packages_and_what_they_need(tmp_path: Path, monkeypa
 
 
 def test_what_workers_need_is_known_without_spark_itself() -> None:
-    found = pack.needed(["psycopg", "pyiceberg"])
+    found = pack.required_distributions(["psycopg", "pyiceberg"])
     assert {"pyarrow", "pandas", "psycopg", "psycopg-binary", "pyiceberg", "click"} < set(found)
     assert not {"pyspark", "py4j", "headrace", "pytest"} & set(found)
 
@@ -59,7 +59,7 @@ def test_a_lock_file_gives_the_versions_for_this_python(tmp_path: Path) -> None:
         "six==1.17.0 ; python_version >= '3' \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
         "# a comment\n-e .\nPyMySQL[rsa]==1.2.4\n"
     )
-    found = pack.locked(lock)
+    found = pack.read_lock(lock)
     assert set(found) == {"six", "pymysql"}
     assert found["six"].startswith("six==1.17.0")
     assert found["six"].endswith("--hash=sha256:cc")
@@ -97,7 +97,7 @@ def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
     index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pack, "COMMON", ())
-    monkeypatch.setattr(pack, "_own", lambda names: iter(()))
+    monkeypatch.setattr(pack, "_own_requirements", lambda names: iter(()))
     lock, out = tmp_path / "constraints.txt", tmp_path / "workers.tar"
     lock.write_text(f"mdurl==9.9 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{index}\n")
     assert pack.pack(out, ["mdurl"], lock=lock).packages == {"mdurl": "9.9"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load
-from headrace.cluster.connection import look, require_storage, require_workers
+from headrace.cluster.connection import inspect_workers, require_storage, require_workers
 from headrace.errors import PlatformError
 from tests.run.projects import write_project
 from tests.storage.stores import memory_store
@@ -22,7 +22,7 @@ QUERY = "q = hr.query(sink={sink}, name='q')(lambda events: events)"
 @pytest.mark.spark
 def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
     require_workers(spark, ("py4j",))
-    [worker] = look(spark, ("pyarrow", "no-such-package"))
+    [worker] = inspect_workers(spark, ("pyarrow", "no-such-package"))
     assert [name for name, version in worker.packages.items() if version is None] == ["no-such-package"]
     with pytest.raises(PlatformError, match="lacks no-such-package in its Python 3") as told:
         require_workers(spark, ("no-such-package",))
@@ -42,9 +42,9 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
     ],
 )
 def test_a_python_that_does_not_start_is_told(said: str, what: str) -> None:
-    from headrace.cluster.connection import _not_started
+    from headrace.cluster.connection import _worker_refusal
 
-    found = _not_started(said, "3.11")
+    found = _worker_refusal(said, "3.11")
     assert found is not None
     assert found.code == "HR826"
     assert what in found.what
@@ -52,9 +52,9 @@ def test_a_python_that_does_not_start_is_told(said: str, what: str) -> None:
 
 @pytest.mark.plain
 def test_another_failure_is_no_matter_of_the_workers_python() -> None:
-    from headrace.cluster.connection import _not_started
+    from headrace.cluster.connection import _worker_refusal
 
-    assert _not_started("java.lang.OutOfMemoryError: Java heap space", "3.11") is None
+    assert _worker_refusal("java.lang.OutOfMemoryError: Java heap space", "3.11") is None
 
 
 @pytest.mark.spark

@@ -23,7 +23,7 @@ from headrace.cli import main
 from headrace.contract import Observer
 from headrace.contract.observer import QueryState
 from headrace.control.board import Board, Order, OrderAnswer, Orders
-from headrace.control.client import NotRunning, RunningApplications, applications, running
+from headrace.control.client import NotRunning, RunningApplications, applications, find_running
 from headrace.control.server import LONGEST_PATH, ControlServer, control_directory, sockets
 from headrace.errors import Finding
 from headrace.queries.processes import birth
@@ -122,7 +122,7 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
 
     def stop(now: bool) -> None:
         asked.append(now)
-        server.tell("ended", {"query": "totals"})
+        server.publish("ended", {"query": "totals"})
         board.close()
 
     follower = threading.Thread(target=follow)
@@ -139,7 +139,7 @@ def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
     write_project(tmp_path)
     request, board, told = StopRequest(), Board(), list[str]()
     with controlled(load(tmp_path), board, Orders(), request, Observer(), owns_process=False):
-        (found,) = running(tmp_path / ".headrace")
+        (found,) = find_running(tmp_path / ".headrace")
         asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
         for each in asking:
             each.start()
@@ -178,12 +178,12 @@ def test_connections_that_ask_nothing_keep_nobody_out(
             elif silent != "idle" and at % 10 == 0:
                 each.sendall(b'{"do": "follow"}\n')
         assert [found.pid for found in applications(tmp_path)[0]] == [os.getpid()]
-        while silent.startswith("follows") and not server.followed:
+        while silent.startswith("follows") and not server.is_followed:
             time.sleep(0.01)
         until = time.monotonic() + 30
-        while server.followed or any(thread.name == "control of one" for thread in threading.enumerate()):
+        while server.is_followed or any(thread.name == "control of one" for thread in threading.enumerate()):
             # More than the kernel holds for somebody who does not read.
-            server.tell("batch", {"text": "x" * 100_000})
+            server.publish("batch", {"text": "x" * 100_000})
             assert time.monotonic() < until, "they are let go"
             time.sleep(0.01)
 
@@ -254,7 +254,7 @@ def test_a_process_is_stopped_once_however_many_stops_there_are(tmp_path: Path) 
 def test_a_process_that_does_not_end_is_named(tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.control.client.EXIT_SECONDS", 0.1)
     with serving(tmp_path, board, Orders(), lambda _: board.close(), owns_process=True):
-        answer = running(tmp_path)[0].stop()
+        answer = find_running(tmp_path)[0].stop()
     assert answer.finding is not None
     assert (answer.finding.code, answer.finding.fix) == ("HR853", f"end it: kill -9 {os.getpid()}")
 
@@ -275,13 +275,13 @@ def test_a_process_that_does_not_answer_is_told_and_not_passed_over(
 ) -> None:
     monkeypatch.setattr("headrace.control.client.HELLO_SECONDS", 0.3)
     with silent(tmp_path, 1):
-        for ask in (running, lambda storage: RunningApplications(storage).stop()):
+        for ask in (find_running, lambda storage: RunningApplications(storage).stop()):
             with pytest.raises(NotRunning, match=r"HR853.*process 1 has not answered"):
                 ask(tmp_path)
         with serving(tmp_path, board, Orders(), lambda _: board.close()):
             with pytest.raises(NotRunning, match="HR853"):
-                running(tmp_path, "other")
-            assert [each.pid for each in running(tmp_path)] == [os.getpid()]
+                find_running(tmp_path, "other")
+            assert [each.pid for each in find_running(tmp_path)] == [os.getpid()]
             stopped, not_reached = RunningApplications(tmp_path).stop()
     assert stopped == OrderAnswer(said="the application has stopped")
     assert not_reached.finding is not None
@@ -310,7 +310,7 @@ def test_a_socket_of_a_dead_process_is_removed_and_nothing_is_said_to_run(tmp_pa
     dead.close()
     (home / "999998.place").write_text("/tmp/headrace-control-gone/999998.sock")
     with pytest.raises(NotRunning, match="HR850"):
-        running(tmp_path)
+        find_running(tmp_path)
     assert list(sockets(tmp_path)) == []
 
 
@@ -337,10 +337,10 @@ def test_status_follows_the_application_to_its_end(
 
         def happen() -> None:
             until = time.monotonic() + 20
-            while not server.followed and time.monotonic() < until:
+            while not server.is_followed and time.monotonic() < until:
                 time.sleep(0.01)
-            server.tell("batch", {"query": "totals", "batch": 7})
-            server.tell("note", noted)
+            server.publish("batch", {"query": "totals", "batch": 7})
+            server.publish("note", noted)
             server.close()
 
         threading.Thread(target=happen).start()

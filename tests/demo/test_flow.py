@@ -35,12 +35,12 @@ class Sentences:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def says(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         self.said.append(sentence)
 
-    def shows(self, tally: Tally) -> None: ...
+    def show(self, tally: Tally) -> None: ...
 
-    def types(self, command: object) -> None: ...
+    def show_command(self, command: object) -> None: ...
 
     def result(self, columns: object, rows: object) -> None: ...
 
@@ -113,7 +113,7 @@ class Watcher(Sentences):
         super().__init__()
         self.steps: list[str] = []
 
-    def shows(self, tally: Tally) -> None:
+    def show(self, tally: Tally) -> None:
         self.steps += [tally.step] if tally.step not in self.steps else []
         if tally.landed:
             raise KeyboardInterrupt

@@ -60,7 +60,10 @@ def test_a_new_code_gets_its_heading_in_its_place_and_the_others_keep_their_text
         end = re.compile(r"^##+ |\Z", re.MULTILINE).search(text, begin + 4)
         assert end is not None
         without = text[:begin] + text[end.start() :]
-        assert findings_page.page(without) == f"{text[:begin]}### {CATALOGUE[code].heading}\n\n{text[end.start() :]}"
+        assert (
+            findings_page.page(without)
+            == f"{text[:begin]}### {findings_page.heading(CATALOGUE[code])}\n\n{text[end.start() :]}"
+        )
 
 
 def test_every_finding_tells_its_fix() -> None:

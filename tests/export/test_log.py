@@ -38,7 +38,7 @@ def test_what_the_users_code_prints_and_logs_is_there_with_its_query_and_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = RunLog(tmp_path, Log(format="json"))
-    with log.taking_user_output():
+    with log.capture_user_output():
         print("of nobody")
         with serving("totals", 3):
             print("one", "two")

@@ -27,7 +27,7 @@ from headrace.control.board import Board
 from headrace.errors import PlatformError, ProjectError
 from headrace.export import metrics_server
 from headrace.export.metrics import MetricsObserver, require
-from headrace.export.metrics_server import metrics_served
+from headrace.export.metrics_server import serve_metrics
 from headrace.model.operations import Metrics as Settings
 
 pytestmark = pytest.mark.plain
@@ -78,7 +78,7 @@ def serving(board: Board, settings: Settings) -> Iterator[tuple[MetricsObserver,
     metrics = MetricsObserver(
         "p", board, lambda: {"totals": {"missing": 1, "unexpected": 2, "different": 3}}, lambda *_: LAGS
     )
-    with metrics_served(settings, board, metrics) as port:
+    with serve_metrics(settings, board, metrics) as port:
         yield metrics, f"http://127.0.0.1:{port}"
 
 
@@ -168,7 +168,7 @@ def test_rows_that_only_the_batch_query_gives_are_no_mismatch(
 ) -> None:
     verdict = {"verdict": state, "shown_by": shown_by, "missing": 2, "unexpected": 1, "different": 0}
     metrics = MetricsObserver("p", board, lambda: {"totals": verdict}, lambda *_: {})
-    samples = [each for family in metrics.collected().collect() for each in family.samples]
+    samples = [each for family in metrics.take_snapshot().collect() for each in family.samples]
     found = [each for each in samples if each.name == "headrace_verify_mismatched_rows"]
     assert [(each.labels["shown_by"], each.value) for each in found] == [(shown_by, rows)]
 
@@ -177,7 +177,7 @@ def test_lags_are_asked_after_the_batches_whose_rows_are_counted(board: Board) -
     asked: list[object] = []
     metrics = MetricsObserver("p", board, dict, lambda names, counted: asked.append((names, counted)) or {})
     metrics.progressed(replace(BATCH, batch=7))
-    metrics.collected()
+    metrics.take_snapshot()
     assert asked == [(["totals", "others"], {"totals": 7})]
 
 
@@ -249,7 +249,7 @@ def test_who_has_no_token_learns_only_whether_all_is_well(board: Board) -> None:
 @pytest.mark.parametrize("address", ["::", "::1"])
 def test_metrics_are_served_by_ipv6(board: Board, address: str) -> None:
     metrics = MetricsObserver("p", board, dict, lambda *_: {})
-    with metrics_served(Settings(port=0, address=address), board, metrics) as port:
+    with serve_metrics(Settings(port=0, address=address), board, metrics) as port:
         assert get(f"http://[::1]:{port}/healthz")[0] == 200
 
 
@@ -266,7 +266,7 @@ def test_a_port_that_is_taken_is_one_sentence(board: Board) -> None:
         settings, metrics = Settings(port=taken.getsockname()[1]), MetricsObserver("p", board, dict, lambda *_: {})
         with (
             pytest.raises(PlatformError, match=r"HR892: metrics cannot be served at 127\.0\.0\.1:"),
-            metrics_served(settings, board, metrics),
+            serve_metrics(settings, board, metrics),
         ):
             pass
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from headrace.contract import BatchRecord, Lag, Leap, OperatorProgress, SourceProgress
-from headrace.history.health import health, lost_executors, no_commit, silent_sources
+from headrace.history.health import find_lost_executors, find_silent_sources, find_stall, health
 
 pytestmark = pytest.mark.plain
 
@@ -113,14 +113,14 @@ def test_what_stands_rises_or_is_over_its_budget_is_called_out(records: list[Bat
     ids=["a moment", "long", "of a long interval", "of many intervals", "of long batches"],
 )
 def test_no_commit_for_many_triggers_is_called_out(silent: float, trigger: float, took: int, told: int) -> None:
-    found = list(no_commit("q", batches(duration_ms=took), silent_seconds=silent, trigger_seconds=trigger))
+    found = list(find_stall("q", batches(duration_ms=took), silent_seconds=silent, trigger_seconds=trigger))
     assert [finding.code for finding in found] == ["HR880"] * told
 
 
 @pytest.mark.parametrize("records", [[], batches(4), [*batches(5), *batches(1, duration_ms=95_000)]])
 def test_nobody_is_told_that_a_batch_is_slow_before_it_is_known_what_is_usual(records: list[BatchRecord]) -> None:
-    assert not list(no_commit("q", records, silent_seconds=899, trigger_seconds=1))
-    (finding,) = no_commit("q", records, silent_seconds=951, trigger_seconds=1)
+    assert not list(find_stall("q", records, silent_seconds=899, trigger_seconds=1))
+    (finding,) = find_stall("q", records, silent_seconds=951, trigger_seconds=1)
     assert finding.what.startswith("no batch was committed and no task moved for 0:15:51")
     assert ("the longest of the last" in finding.what) == bool(records)
 
@@ -144,14 +144,14 @@ def test_a_source_that_falls_silent_is_named(gaps: tuple[int, ...], silent: floa
             SourceProgress(name="never", rows=0, start=None, end=None),
         )
         records += [replace(record, at=at, sources=sources) for record in batches(1)]
-    found = list(silent_sources("q", records, now=at + timedelta(seconds=silent)))
+    found = list(find_silent_sources("q", records, now=at + timedelta(seconds=silent)))
     assert [finding.code for finding in found] == ["HR881"] * told
     assert all("source 'clicks' has given no row for" in finding.what for finding in found)
 
 
 def test_executors_that_were_lost_are_counted() -> None:
-    assert not list(lost_executors({"a:1"}, {"a:1", "b:2"}))
-    (finding,) = lost_executors({"a:1", "b:2", "c:3"}, {"c:3"})
+    assert not list(find_lost_executors({"a:1"}, {"a:1", "b:2"}))
+    (finding,) = find_lost_executors({"a:1", "b:2", "c:3"}, {"c:3"})
     assert (finding.code, finding.what) == ("HR882", "2 executors were lost (a:1, b:2); 1 remain")
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -56,29 +56,21 @@ def begin(history: History, query: str = "counts", *, pid: int | None = None, ge
     )
 
 
-def test_minutes_and_events_outlive_the_batches(history: History, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_outlive_the_batches_and_are_bounded_too(
+    history: History, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "BATCHES_KEPT", 10)
     monkeypatch.setattr(store, "EVENTS_KEPT", 20)
-    run, begun = begin(history), datetime.now(timezone.utc).replace(second=0, microsecond=0)
+    run = begin(history)
     for batch in range(120):
-        at = begun - timedelta(seconds=120 - batch)
-        history.record(run, replace(RECORD, batch=batch, at=at, rows=1, duration_ms=batch, dropped_by_watermark=2))
+        history.record(run, replace(RECORD, batch=batch, rows=1))
         history.note("finding", "counts" if batch % 2 else None, run, {"batch": batch})
-    history.record(run, replace(RECORD, batch=119, at=begun, rows=1))
     with History.open(path, read_only=True) as other:
         assert len(other.recent("counts", 1000)) < 60
-        first, second = other.minutes("counts")
-        assert (first.at, first.batches, first.rows, first.longest_ms) == (begun - timedelta(minutes=2), 60, 60, 59)
-        assert (second.duration_ms, second.late, second.lag, second.state_rows) == (sum(range(60, 120)), 120, 2, 7)
-        assert second.as_dict()["watermark"] == "2024-01-01T01:00:00+00:00"
-        assert other.minutes("counts", since=begun - timedelta(minutes=1)) == [second]
         assert 20 <= len(other.events(1000)) <= 70
         assert [event.detail["batch"] for event in other.events(2, query="counts")] == [117, 119]
         (newest,) = other.events(1)
         assert other.events(after=newest.id) == []
-    monkeypatch.setattr(store, "MINUTES_KEPT", 1)
-    history.record(run, replace(RECORD, batch=150, at=begun))
-    assert [minute.batches for minute in history.minutes("counts")] == [60, 1]
 
 
 def test_a_run_is_seen_from_begin_to_end(history: History, path: Path) -> None:
@@ -329,7 +321,7 @@ def test_what_another_history_knows_of_a_generation_is_taken_over_once(history: 
             history.take_over(beside, "counts", 2)
         (status,) = history.statuses()
         assert (status.generation, status.state, status.rows_total) == (2, "finished", total)
-    assert history.unreported("counts", 2, 2) == []
+    assert history.unreported_batches("counts", 2, 2) == []
     history.state(QueryState(query="counts", state="starting", restarts=4))
     history.forget("counts", 2)
     (status,) = history.statuses()

@@ -133,9 +133,6 @@ class Session:
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
         return self.cursor().execute(statement, values)
 
-    def executemany(self, statement: str, values: Sequence[Sequence[Any]]) -> Cursor:
-        return self.cursor().run(statement, list(values), many=True)
-
     def close(self) -> None:
         # What was sent and is under way stays under way.
         if not self.is_cut:
@@ -240,6 +237,9 @@ class Cursor:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
         return self.run(statement, tuple(values), many=False)
+
+    def executemany(self, statement: str, rows: Sequence[Any]) -> Cursor:
+        return self.run(statement, list(rows), many=True)
 
     def fetchall(self) -> list[Any]:
         rows, self.rows = self.rows, []

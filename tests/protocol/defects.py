@@ -22,7 +22,7 @@ from headrace.connectors.exactly_once import BatchWriter, acceptance, batches, t
 from headrace.connectors.exactly_once.acceptance import Ahead, Behind, KeptLine, OtherBatch, OtherCheckpoint, Same
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.transactions import KafkaStore
-from headrace.connectors.sql import generations, preparation, takeover
+from headrace.connectors.sql import generations, preparation, sink_table, takeover
 from headrace.connectors.sql import rewind as sql_rewind
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
@@ -114,16 +114,15 @@ def _epoch_not_counted_on(let: Let) -> None:
 
 
 def _fence_before_compare(let: Let) -> None:
-    prepared = preparation._prepared
+    make_ready = preparation._make_ready
 
-    def fenced(connection: Any, dialect: Any, table: Any, schema: str, context: SinkContext, *, adds: bool) -> Any:
-        ledger = Ledger(connection, dialect, context, table.name)
+    def fenced(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) -> Any:
         ledger.create()
-        with Transaction().begin(connection, dialect):
+        with Transaction().begin(ledger.connection, ledger.dialect):
             ledger.enter_epoch(ledger.epoch(lock=True) + 1)
-        return prepared(connection, dialect, table, schema, context, adds=adds)
+        return make_ready(ledger, table, schema, adds=adds)
 
-    let(preparation, "_prepared", fenced)
+    let(preparation, "_make_ready", fenced)
 
 
 # ------------------------------------------------------------------------------------------------- the ledger
@@ -333,7 +332,7 @@ class _Unfenced(Ledger):
 
 
 def _change_fences_nobody(let: Let) -> None:
-    let(generations, "Ledger", _Unfenced)
+    let(sink_table, "Ledger", _Unfenced)
 
 
 def _change_takes_no_lock(let: Let) -> None:
@@ -419,16 +418,15 @@ def _row_of_the_epoch_made_late(let: Let) -> None:
 
 def _ledger_read_before_the_lock(let: Let) -> None:
     """A start compares the ledger with the checkpoint first, and locks then."""
-    prepared, compare = preparation._prepared, preparation._require_lines
+    make_ready, compare = preparation._make_ready, preparation._require_lines
 
-    def early(connection: Any, dialect: Any, table: Any, schema: str, context: SinkContext, *, adds: bool) -> Any:
-        ledger = Ledger(connection, dialect, context, table.name)
+    def early(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) -> Any:
         ledger.create()
-        compare(ledger, table, dialect.existing(connection, table.name) is not None)
-        return prepared(connection, dialect, table, schema, context, adds=adds)
+        compare(ledger, table, ledger.has_table(table.name))
+        return make_ready(ledger, table, schema, adds=adds)
 
     let(preparation, "_require_lines", lambda *_, **__: None)
-    let(preparation, "_prepared", early)
+    let(preparation, "_make_ready", early)
 
 
 def _owner_not_entered(let: Let) -> None:
@@ -447,7 +445,7 @@ def _before_images_after_the_rows(let: Let) -> None:
     def late(self: SqlStore, connection: Any, batch: int, content: Any) -> Any:
         done = write(self, connection, batch, content)
         if self.rewindable_seconds:
-            images = self._before(connection)
+            images = self._before()
             images.keep_content(images.begin(batch, "batch"), content)
         return done
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import fcntl
 import io
 import json
@@ -21,13 +22,14 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import SinkContext
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, LeaseLost
 from headrace.model import Project
 from headrace.queries import driver_lock
 from headrace.queries.application import application
 from headrace.queries.changes import Choice
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.storage.private import unwritable
 from tests.run.projects import rows, write_project
 
 pytestmark = pytest.mark.plain
@@ -262,6 +264,35 @@ def running(project: Project) -> None:
 
 
 held: list[Any] = []
+
+
+STEPS_LOST = {
+    "a full disk": (lambda project: OSError(errno.ENOSPC, "No space left on device"), "headrace change resume totals"),
+    "a lost lease": (lambda project: OSError(errno.ENOENT, "No such file or directory"), "headrace status"),
+}
+
+
+@pytest.mark.parametrize(("fault", "fix"), STEPS_LOST.values(), ids=STEPS_LOST)
+def test_a_change_that_a_fault_cuts_off_names_what_ends_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Project], OSError], fix: str
+) -> None:
+    def fail(step: str) -> None:
+        if step == "sink":
+            if "status" in fix:
+                gone = LeaseLost(code="HR526", what="another process has taken it over", fix="look: headrace status")
+                monkeypatch.setattr(driver_lock.DriverLock, "require_held", raising(gone))
+            raise unwritable(project.storage, fault(project))
+
+    with pytest.raises(HeadraceError) as caught:
+        hr.reset(project, "totals", result="drop").apply(reached=fail)
+    assert caught.value.findings[0].fix.endswith(fix)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize(

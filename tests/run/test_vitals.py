@@ -41,12 +41,12 @@ def test_a_first_batch_whose_tasks_end_one_after_another_is_not_silent(
 ) -> None:
     seen: list[float] = []
 
-    def no_commit(query: str, records: Any, *, silent_seconds: float, trigger_seconds: float) -> Iterator[Finding]:
+    def find_stall(query: str, records: Any, *, silent_seconds: float, trigger_seconds: float) -> Iterator[Finding]:
         if not records:
             seen.append(silent_seconds)
         return iter(())
 
-    monkeypatch.setattr(vitals, "no_commit", no_commit)
+    monkeypatch.setattr(vitals, "find_stall", find_stall)
     monkeypatch.setattr(vitals, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(batch_records, "LOOK_SECONDS", 0.1)
     root = write_project(tmp_path / "p", SLOW, batches=[[{"name": "apple", "amount": at} for at in range(12)]])

@@ -24,7 +24,7 @@ from headrace.contract.observer import State
 from headrace.control.board import Board
 from headrace.errors import Finding
 from headrace.export.metrics import MetricsObserver
-from headrace.export.metrics_server import ready
+from headrace.export.metrics_server import readiness
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.queries.layout import history_file
@@ -89,7 +89,7 @@ class Shown:
     @property
     def states(self) -> set[str]:
         """In board, /readyz, `status` and the dashboard."""
-        found = {self.board.states()["totals"].state, ready(self.board)["queries"]["totals"], self.status["state"]}
+        found = {self.board.states()["totals"].state, readiness(self.board)["queries"]["totals"], self.status["state"]}
         return found | {str(self.standing["state"])}
 
     @property
@@ -104,7 +104,7 @@ class Shown:
             return standings(self.project, history, SourceLags(self.project))["totals"]
 
     def metric(self, name: str, **labels: str) -> float | None:
-        registry = self._metrics.collected()
+        registry = self._metrics.take_snapshot()
         value = registry.get_sample_value(f"headrace_query_{name}", {"app": "p", "query": "totals", **labels})
         return value
 
@@ -112,7 +112,7 @@ class Shown:
         """Require that all show the state `word`, and why, and that nothing is said to work."""
         eventually(lambda: self.states == {word})
         status, standing = self.status, self.standing
-        assert (self.exit_code, status["in_trouble"], ready(self.board)["ok"]) == (1, True, False)
+        assert (self.exit_code, status["in_trouble"], readiness(self.board)["ok"]) == (1, True, False)
         assert datetime.fromisoformat(status["since"]) <= datetime.now(timezone.utc)
         assert (standing["level"], [each["code"] for each in standing["findings"]][:1]) == ("bad", ["HR864"])
         assert [self.metric("waiting", on=each) for each in ("source", "sink")] == [on == "source", on == "sink"]
@@ -124,7 +124,7 @@ class Shown:
     def works(self) -> None:
         """Require that all show that the query runs again."""
         eventually(lambda: self.states == {"running"})
-        assert (self.status["in_trouble"], self.exit_code, ready(self.board)["ok"]) == (False, 0, True)
+        assert (self.status["in_trouble"], self.exit_code, readiness(self.board)["ok"]) == (False, 0, True)
         assert [self.metric(name) for name in ("up", "down")] == [1, 0]
 
 

@@ -718,7 +718,7 @@ def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
         assert called(caught.value) in INSTEAD, f"{name} is not found"
 
 
-@canary("connectors/files/check", "connectors/files/columns")
+@canary("connectors/files/check")
 def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
     from headrace.checkpoint.read_files import READ_FILES, ReadFiles
     from headrace.connectors.files.check import OPTION, _Batch, _Check, look_at_batches
@@ -785,14 +785,11 @@ def the_file_sinks_log_takes_empty_batches(scene: Scene) -> None:
 
 @canary("spark/jvm/hadoop_files")
 def a_format_tells_which_columns_it_takes(scene: Scene) -> None:
-    from types import SimpleNamespace
-
-    from headrace.connectors.spark_files.formats import unwritable
+    from headrace.connectors.spark_files.formats import result_findings
 
     interval = scene.spark.sql("SELECT INTERVAL 1 DAY AS a, 1 AS b")
-    run: Any = SimpleNamespace(query="canary")
-    assert [finding.code for finding in unwritable(interval, "text", [], run)][:1] == ["HR404"]
-    assert list(unwritable(interval, "parquet", [], run)) == []
+    assert [finding.code for finding in result_findings(interval, "text", [], "canary")][:1] == ["HR404"]
+    assert list(result_findings(interval, "parquet", [], "canary")) == []
 
 
 @canary("spark/stream/work")
@@ -901,7 +898,7 @@ def pyiceberg_loses_nulls_and_is_mended(scene: Scene) -> None:
     assert _dataframe_to_data_files.__code__.co_varnames[:3] == ("table_metadata", "df", "io")
 
 
-@canary("connectors/sql/mysql/staging")
+@canary("connectors/sql/mysql/dialect")
 def pymysqls_packets_are_seen(scene: Scene) -> None:
     from pymysql.connections import Connection
     from pymysql.protocol import MysqlPacket

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.entry import unforeseen
+from headrace.cli.entry import write_crash_log
 from headrace.history import History
 from headrace.storage import private
 from headrace.storage.private import LOCAL_DIRECTORIES, LOCAL_SETTING, local_directories, make_private
@@ -32,7 +32,7 @@ def test_a_new_storage_is_for_its_owner_alone(tmp_path: Path) -> None:
     storage = tmp_path / "a" / "storage"
     make_private(storage)
     History.open(storage / "history.db").close()
-    unforeseen(ValueError(), [], near=tmp_path / "a")
+    write_crash_log(ValueError(), [], near=tmp_path / "a")
     assert (mode(storage), mode(storage / "history.db")) == (0o700, 0o600)
     assert mode(storage.parent) == 0o777  # not ours
 
@@ -61,7 +61,7 @@ def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_crash_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     (tmp_path / ".headrace").mkdir()
-    unforeseen(ValueError(), [], near=tmp_path)
+    write_crash_log(ValueError(), [], near=tmp_path)
     [file] = (tmp_path / ".headrace").iterdir()
     assert mode(file) == 0o600
 

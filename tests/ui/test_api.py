@@ -286,7 +286,7 @@ def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
 
 
 def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
-    with server.beside(project, ServedAddress(port=0, token=TOKEN)) as url:
+    with server.serve_in_background(project, ServedAddress(port=0, token=TOKEN)) as url:
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{url}api/project", timeout=10)
         asked = Request(f"{url}api/project", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -300,7 +300,7 @@ def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: P
 def test_without_a_token_of_its_own_one_is_made_and_is_in_the_link(project: Project) -> None:
     made_tokens = set()
     for _ in range(2):
-        with server.beside(project, ServedAddress(port=0)) as link:
+        with server.serve_in_background(project, ServedAddress(port=0)) as link:
             url, _, made_token = link.partition("?open=")
             made_tokens.add(made_token)
             with pytest.raises(HTTPError, match="401"):

@@ -73,7 +73,7 @@ class _Builder:
         self.known = {**project.inputs(), **project.counters}
         self.done: dict[str, Any] = dict(given)
 
-    def input(self, name: str, where: Where) -> Any:
+    def resolve(self, name: str, where: Where) -> Any:
         if name not in self.done:
             thing = self.known.get(name)
             if thing is None:
@@ -83,10 +83,10 @@ class _Builder:
                     fix=nearest(name, self.known),
                     where=where,
                 )
-            self.done[name] = self.made(thing)
+            self.done[name] = self.make(thing)
         return self.done[name]
 
-    def made(self, thing: NamedSource | Table | View | Counter) -> Any:
+    def make(self, thing: NamedSource | Table | View | Counter) -> Any:
         if isinstance(thing, Counter):
             return UncountedCounter(thing.name, thing.zero, thing.param)
         if isinstance(thing, NamedSource):
@@ -97,14 +97,14 @@ class _Builder:
 
     def value(self, thing: Table) -> Any:
         """What the function of a broadcast returns."""
-        value = self.applied(thing.transform, thing.name, self.called)
+        value = self.apply_by(thing.transform, thing.name, self.call)
         if value is None:
-            raise TableRefused(_not_sent(thing, "its function returned nothing"))
+            raise TableRefused(_unusable_broadcast(thing, "its function returned nothing"))
         try:
             broadcasts.digest(value)
         except Exception as error:
             what = f"its value of type {type(value).__name__} cannot be sent to the workers: {error}"
-            raise TableRefused(_not_sent(thing, what.split("\n")[0])) from error
+            raise TableRefused(_unusable_broadcast(thing, what.split("\n")[0])) from error
         return value
 
     def source(self, source: NamedSource) -> DataFrame:
@@ -130,10 +130,10 @@ class _Builder:
         return frame
 
     def apply(self, transform: Transform, name: str) -> DataFrame:
-        return self.applied(transform, name, self.function)  # type: ignore[no-any-return]
+        return self.apply_by(transform, name, self.function)  # type: ignore[no-any-return]
 
-    def applied(self, transform: Transform, name: str, call: Callable[[PythonTransform, dict[str, Any]], Any]) -> Any:
-        inputs = {each: self.input(each, transform.where) for each in transform.inputs}
+    def apply_by(self, transform: Transform, name: str, call: Callable[[PythonTransform, dict[str, Any]], Any]) -> Any:
+        inputs = {each: self.resolve(each, transform.where) for each in transform.inputs}
         try:
             if isinstance(transform, SqlTransform):
                 return self.sql(transform, inputs)
@@ -170,7 +170,7 @@ class _Builder:
     def function(self, transform: PythonTransform, inputs: dict[str, Any]) -> DataFrame:
         from pyspark.sql import DataFrame
 
-        result = self.called(transform, inputs)
+        result = self.call(transform, inputs)
         if not isinstance(result, DataFrame):
             raise CheckFailed(
                 code="HR211",
@@ -180,7 +180,7 @@ class _Builder:
             )
         return result
 
-    def called(self, transform: PythonTransform, inputs: dict[str, Any]) -> Any:
+    def call(self, transform: PythonTransform, inputs: dict[str, Any]) -> Any:
         arguments: dict[str, object] = dict(inputs)
         if transform.wants_spark:
             arguments["spark"] = self.spark
@@ -196,7 +196,7 @@ class _Builder:
         return transform.function(**arguments)
 
 
-def _not_sent(thing: Table, why: str) -> Finding:
+def _unusable_broadcast(thing: Table, why: str) -> Finding:
     return Finding(
         code="HR416",
         what=f"the broadcast '{thing.name}' is of no use: {why}",
@@ -239,9 +239,9 @@ def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query
 
 def register_written(project: Project, query: Query, spark: SparkSession) -> None:
     """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
-    for writer, _ in _unknown(project, query, spark):
+    for writer, _ in _unknown_tables(project, query, spark):
         with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
-            _registered(writer, _result(project, writer, spark))
+            _register(writer, _result(project, writer, spark))
 
 
 @contextmanager
@@ -253,13 +253,13 @@ def registered_tables(project: Project, query: Query, spark: SparkSession) -> It
     made = []
     with TemporaryDirectory(prefix="headrace-") as empty:
         try:
-            for writer, table in _unknown(project, query, spark):
+            for writer, table in _unknown_tables(project, query, spark):
                 with suppress(HeadraceError):  # As above.
                     with registered_tables(project, writer, spark):
                         frame = _result(project, writer, spark)
                     place = Path(empty) / table
                     place.mkdir()
-                    _registered(writer, frame, placeholder=str(place))
+                    _register(writer, frame, placeholder=str(place))
                     made.append(table)
             yield
         finally:
@@ -267,12 +267,12 @@ def registered_tables(project: Project, query: Query, spark: SparkSession) -> It
                 spark.sql(f"DROP TABLE IF EXISTS {each}")
 
 
-def _registered(writer: Query, frame: DataFrame, *, placeholder: str | None = None) -> None:
+def _register(writer: Query, frame: DataFrame, *, placeholder: str | None = None) -> None:
     if isinstance(writer.sink, CatalogSink):
         writer.sink.register_table(frame, placeholder=placeholder)
 
 
-def _unknown(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, str]]:
+def _unknown_tables(project: Project, query: Query, spark: SparkSession) -> Iterator[tuple[Query, str]]:
     for writer in project.writers_for(query):
         table = writer.sink.catalog_table
         if table is not None and not spark.catalog.tableExists(table):

@@ -30,7 +30,7 @@ _one_at_a_time = threading.Lock()
 def send_code(project: Project, spark: SparkSession) -> None:
     """Let Spark's workers have what the project's modules define, and the modules that functions import when called."""
     send_by_value(project.modules)
-    contents = _imported_files(project.root, project.modules)
+    contents = _files_imported_in_calls(project.root, project.modules)
     if not contents:
         return
     with _one_at_a_time:
@@ -57,7 +57,7 @@ def _send(contents: dict[str, bytes], spark: SparkSession) -> None:
 
 
 @lru_cache(maxsize=8)
-def _imported_files(root: Path, modules: tuple[ModuleType, ...]) -> dict[str, bytes]:
+def _files_imported_in_calls(root: Path, modules: tuple[ModuleType, ...]) -> dict[str, bytes]:
     """The files of modules below the root that functions import when they are called, and of those that these import.
 
     `modules` themselves are sent by value. What is edited later counts from the next load of the project on, as there.

@@ -51,7 +51,7 @@ def session(
             **jars.settings(needed, project.target.spark, root=project.root),
             **(settings.object_store_settings(project.target.spark) if uses_s3(project) else {}),
             **connection.archive_settings(master, project.target.spark),
-            **_packed(project, master),
+            **_package_settings(project, master),
             **(overrides or {}),
         },
     )
@@ -66,7 +66,7 @@ def worker_packages(project: Project) -> set[str]:
     return {package for each in _connectors(project) for package in each.worker_packages}
 
 
-def _packed(project: Project, master: str) -> dict[str, str]:
+def _package_settings(project: Project, master: str) -> dict[str, str]:
     """Settings by which executors get the archive of packages, where the target names one. Raises PlatformError."""
     given = project.target.worker_packages
     if given is None or is_local(master):

@@ -78,15 +78,15 @@ class Tables:
         committed = self._checkpoint.last_committed
         return 0 if committed is None else committed + 1
 
-    def planned(self) -> dict[str, int] | None:
+    def planned_versions(self) -> dict[str, int] | None:
         """The versions with which a batch was begun that was not committed; None if there is no such batch."""
         last = self._checkpoint.last_batch
         if not self.declared or last is None or last == self._checkpoint.last_committed:
             return None
         known = self.record.in_force(last)
-        return known if set(known) == set(self.declared) and not self.gone(known) else None
+        return known if set(known) == set(self.declared) and not self.missing_versions(known) else None
 
-    def gone(self, versions: Mapping[str, int]) -> tuple[str, ...]:
+    def missing_versions(self, versions: Mapping[str, int]) -> tuple[str, ...]:
         """The tables whose version was removed."""
         return tuple(name for name, number in versions.items() if self.version(name, number) is None)
 
@@ -96,14 +96,14 @@ class Tables:
         Raises CheckFailed for a table that has no version yet.
         """
         versions: dict[str, int] = {}
-        notes, self.faults = tuple(self._unlike_planned()), {}
+        notes, self.faults = tuple(self._lost_versions()), {}
         last = self.record.latest()
         self._sweep()
         for name in self.declared:
             try:
                 versions[name] = self.compute(name, {**last, **versions})
             except CheckFailed as error:
-                if name not in last or self.gone({name: last[name]}):
+                if name not in last or self.missing_versions({name: last[name]}):
                     raise
                 versions[name] = last[name]
                 self.faults[name] = error.findings[0].weighed("warning")
@@ -129,7 +129,7 @@ class Tables:
             (making / _FACTS).write_text(json.dumps(asdict(fresh)), encoding="utf-8")
             publish(making, self._home / name / str(number), last=(_FACTS,))
         except Exception as error:
-            raise CheckFailed(self._failed(table, error, versions)) from error
+            raise CheckFailed(self._failure(table, error, versions)) from error
         finally:
             with suppress(OSError):
                 remove_tree(making)
@@ -187,13 +187,13 @@ class Tables:
         for name, number in [each for each in self._sent if versions.get(each[0]) != each[1]]:
             broadcasts.release(self._sent.pop((name, number)))
 
-    def _unlike_planned(self) -> Iterator[Finding]:
+    def _lost_versions(self) -> Iterator[Finding]:
         """Whether a batch that comes again will see another version than the first time, for its own was removed."""
         last = self._checkpoint.last_batch
         if last is None or last == self._checkpoint.last_committed:
             return
         known = self.record.in_force(last)
-        for name in self.gone({name: number for name, number in known.items() if name in self.declared}):
+        for name in self.missing_versions({name: number for name, number in known.items() if name in self.declared}):
             yield Finding(
                 code="HR563",
                 what=f"batch {last} of query '{self._query.name}' was begun with a version of the "
@@ -219,7 +219,7 @@ class Tables:
         used = [use.versions.get(name, 0) for use in self.record.uses()]
         return max([0, *there, *used]) + 1
 
-    def _failed(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
+    def _failure(self, table: Table, error: Exception, versions: Mapping[str, int]) -> Finding:
         if isinstance(error, TableRefused):
             return error.findings[0]
         if isinstance(error, HeadraceError):
@@ -250,7 +250,7 @@ def digest(frame: DataFrame) -> str:
 
     columns = [_hashable(field) for field in frame.schema]
     # Spark's hash passes over a NULL, so that (NULL, 1) and (1, NULL) would be alike.
-    nulls = [F.col(_quoted(field.name)).isNull() for field in frame.schema]
+    nulls = [F.col(_quote(field.name)).isNull() for field in frame.schema]
     row = F.xxhash64(*columns, *nulls)
     total = frame.select(row.alias("row")).agg(
         F.count(F.lit(1)), F.sum(F.col("row").cast("decimal(38,0)")), F.bit_xor("row")
@@ -263,13 +263,13 @@ def _hashable(field: StructField) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import AtomicType, VariantType
 
-    column = F.col(_quoted(field.name))
+    column = F.col(_quote(field.name))
     if isinstance(field.dataType, AtomicType) and not isinstance(field.dataType, VariantType):
         return column
     return F.to_json(F.struct(column), WHOLE_JSON)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 from headrace.contract import same_place
-from headrace.errors import CheckFailed
+from headrace.errors import CheckFailed, CheckpointError, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded
@@ -156,11 +156,27 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         self.changes = changes
         with self._locked(driver_lock.take(self.project, self.query) if changes else None):
             try:
-                with commanded(self.query):
+                with commanded(self.query), self._resumable():
                     self._look()
                     yield
             finally:
                 self.close()
+
+    @contextmanager
+    def _resumable(self) -> Iterator[None]:
+        """Add the command that ends the change to faults of the machine that cut it off.
+
+        Where the lease is gone, that is the fault: the process that has it moved the files that this one misses.
+        """
+        try:
+            yield
+        except PlatformError as error:
+            self._require_locked()
+            with suppress(CheckpointError):  # A record that cannot be read has a finding of its own.
+                if (status := self.status) is not None and status.is_cut_off:
+                    end = f"then end the {self.name}: {self._then('resume')}"
+                    error.findings = tuple(finding.but(fix=f"{finding.fix}; {end}") for finding in error.findings)
+            raise
 
     @contextmanager
     def _locked(self, lock: DriverLock | None) -> Iterator[None]:

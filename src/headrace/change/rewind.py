@@ -329,7 +329,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         file, kept = history_file(self.project.local_storage), self.live.before_rewind.home / _HISTORY
         if file.exists() and kept.exists():
             with suppress(HeadraceError, ValueError), History.open(file) as history:
-                history.bring_batches(self.query.name, self.live.generation, json.loads(kept.read_text()))
+                history.restore_batches(self.query.name, self.live.generation, json.loads(kept.read_text()))
 
     # ---------------------------------------------------------------------------------------------- what is told
 

@@ -18,7 +18,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, NothingChanged
 from headrace.history import History
-from headrace.history.lag import committed_prefixes, lag
+from headrace.history.lag import lag, read_committed_prefixes
 from headrace.model import AvailableNow, NamedSource, Project, Query
 from headrace.planner.ends import place_of
 from headrace.queries.application import application
@@ -171,7 +171,7 @@ def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSessio
     """What the generation in `layout` has read and a new one would not be given, a sentence for each source."""
     sources = project.sources_of(query)
     try:
-        prefixes = committed_prefixes(layout, [source.name for source in sources])
+        prefixes = read_committed_prefixes(layout, [source.name for source in sources])
     except HeadraceError as error:
         yield f"what the query has read so far is not known any more: {error.findings[0].what}"
         return
@@ -188,7 +188,7 @@ def sources_beside(
     """The sources of `query`, each beginning where the generation in `layout` began, or with what came `since`."""
     sources = project.sources_of(query)
     try:
-        prefixes = committed_prefixes(layout, [source.name for source in sources])
+        prefixes = read_committed_prefixes(layout, [source.name for source in sources])
     except HeadraceError:
         prefixes = {source.name: SourcePrefix(batches=()) for source in sources}
     found = {}

@@ -15,12 +15,12 @@ from headrace.cli.options import (
     PathOrUrl,
     ProjectOptions,
     as_object,
-    instant,
     json_option,
+    parse_instant,
     reads_project,
     with_project,
 )
-from headrace.cli.output import counted, json_text, say_below
+from headrace.cli.output import amount, json_text, say_below
 
 if TYPE_CHECKING:
     from headrace.change.adopt import Adoption, AdoptionPlan, PlannedIs
@@ -86,12 +86,12 @@ def ends(command: Callable[..., int]) -> Callable[..., int]:
     return asks(with_project(json_option(as_object(ChangeOptions, command))))
 
 
-def begins(command: Callable[..., int]) -> Callable[..., int]:
+def begin_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a command that begins a change."""
     return click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")(ends(command))
 
 
-def carried_out(
+def apply_change(
     change: AnyChange, show: Callable[[Any], None], options: ChangeOptions, say: Callable[[Any], int] | None = None
 ) -> int:
     """Apply `change`, say what was done, and give the exit code.
@@ -131,7 +131,7 @@ def _say_held(held: Sequence[Held]) -> None:
 @click.argument("query")
 @click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
 @click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
-@begins
+@begin_options
 def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptions) -> int:
     """Let QUERY read its sources from the beginning.
 
@@ -148,7 +148,7 @@ def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptio
             raise click.UsageError("choose --drop-result or --keep-result")
         result = click.prompt("The result", type=click.Choice(["drop", "keep"]), err=True)
     change = api.reset(project, name, result=result)
-    return carried_out(change, _say_reset, options)
+    return apply_change(change, _say_reset, options)
 
 
 def _say_reset(plan: ResetPlan) -> None:
@@ -167,7 +167,7 @@ def _say_reset(plan: ResetPlan) -> None:
 @click.argument("query")
 @click.option("--to-batch", type=click.IntRange(min=0), metavar="N", help="The batch at whose end it is to be.")
 @click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
-@begins
+@begin_options
 def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeOptions) -> int:
     """Bring QUERY and its result back to an earlier batch.
 
@@ -177,22 +177,22 @@ def rewind(query: str, to_batch: int | None, to_time: str | None, options: Chang
     """
     if (to_batch is None) == (to_time is None):
         raise click.UsageError("give one of --to-batch and --to-time")
-    time = instant(to_time, "--to-time")
+    time = parse_instant(to_time, "--to-time")
     project, name = options.with_query(query)
     change = api.rewind(project, name, to_batch=to_batch, to_time=time)
-    return carried_out(change, _say_rewind, options)
+    return apply_change(change, _say_rewind, options)
 
 
 def _say_rewind(plan: RewindPlan) -> None:
-    def described(batch: int, at: str | None) -> str:
+    def describe(batch: int, at: str | None) -> str:
         return str(batch) if at is None else f"{batch} (planned {at})"
 
     ends = " (ends a rewind that was cut off)" if plan.continues else ""
     click.echo(
-        f"{plan.query}: from the end of batch {described(plan.newest, plan.newest_at)} back to that of batch "
-        f"{described(plan.batch, plan.planned_at)}{ends}"
+        f"{plan.query}: from the end of batch {describe(plan.newest, plan.newest_at)} back to that of batch "
+        f"{describe(plan.batch, plan.planned_at)}{ends}"
     )
-    click.echo(f"{counted(plan.newest - plan.batch, 'batch')} of generation {plan.generation} taken back")
+    click.echo(f"{amount(plan.newest - plan.batch, 'batch')} of generation {plan.generation} taken back")
     _say_held(plan.held)
     say_below((*(f"lost: {text}" for text in plan.lost), *plan.notes))
 
@@ -222,7 +222,7 @@ def _say_rewind(plan: RewindPlan) -> None:
     help="Whether the table has the rows of a batch that was planned and not committed.",
 )
 @click.option("--verify", "verifies", is_flag=True, help="Compare the result with the batch answer afterwards.")
-@begins
+@begin_options
 def adopt(
     query: str,
     checkpoint: str,
@@ -240,7 +240,7 @@ def adopt(
     project, name = options.with_query(query)
     order = dict(map(_pair, sources))
     change = api.adopt(project, name, checkpoint, sources=order, planned=planned)
-    return carried_out(change, _say_adoption, options, partial(_say_adopted, project, options, verifies=verifies))
+    return apply_change(change, _say_adoption, options, partial(_say_adopted, project, options, verifies=verifies))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -295,7 +295,7 @@ def _say_adoption(plan: AdoptionPlan) -> None:
 @click.option("--from", "since", metavar="TIME", help="Read only what came from then on, as 2024-05-01T00:00:00Z.")
 @click.option("--accept-partial", is_flag=True, help="Begin although the sources no longer hold all of the past.")
 @click.option("--wait", is_flag=True, help="Before the swap, wait until the query is stopped.")
-@begins
+@begin_options
 def rebuild(
     query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeOptions
 ) -> int:
@@ -306,12 +306,12 @@ def rebuild(
     former one first. After a stop or a crash, give the command again; `headrace change` shows how far it is, brings the
     former result back or deletes it.
     """
-    time = instant(since, "--from")
+    time = parse_instant(since, "--from")
     project, name = options.with_query(query)
     asks = not (no_swap or options.dry_run) and options.asks(" or --no-swap")
     change = api.rebuild(project, name, since=time, accept_partial=accept_partial)
     if not options.dry_run:
-        return _rebuilt(change, options, no_swap=no_swap, wait=wait, asks=asks)
+        return _apply_rebuild(change, options, no_swap=no_swap, wait=wait, asks=asks)
     plan = change.plan
 
     def show() -> None:
@@ -322,7 +322,9 @@ def rebuild(
     return 0
 
 
-def _rebuilt(change: Rebuild, options: ChangeOptions, *, no_swap: bool = False, wait: bool = False, asks: bool) -> int:
+def _apply_rebuild(
+    change: Rebuild, options: ChangeOptions, *, no_swap: bool = False, wait: bool = False, asks: bool
+) -> int:
     name = change.query.name
 
     def approve(report: Any) -> bool:
@@ -403,7 +405,7 @@ def change_status(query: str, options: ProjectOptions) -> int:
 
 def _say_rebuild(status: RebuildStatus) -> None:
     lag = "" if status.lag is None else f", {status.lag.count:,} {status.lag.unit} to go"
-    read = f"{counted(status.batches, 'batch')}, {counted(status.rows, 'row')} read{lag}"
+    read = f"{amount(status.batches, 'batch')}, {amount(status.rows, 'row')} read{lag}"
     click.echo(f"  {status.phase}; generation {status.generation} beside {status.former}; {read}")
     say_below(status.notes)
     if status.report is not None:
@@ -416,11 +418,11 @@ def _say_rebuild(status: RebuildStatus) -> None:
 def change_resume(query: str, options: ChangeOptions) -> int:
     """End the change of QUERY that was stopped or cut off."""
     project, name = options.with_query(query)
-    change = _begun(project, name, "resume")
+    change = _require_change(project, name, "resume")
     from headrace.change.rebuild import Rebuild
 
     if isinstance(change, Rebuild) and change.status is not None and change.status.phase == "building":
-        return _rebuilt(change, options, asks=options.asks())
+        return _apply_rebuild(change, options, asks=options.asks())
     done = change.resume()
     return _say_adopted(project, options, done) if change.name == "adopt" else say_done(change, done, options)
 
@@ -433,7 +435,7 @@ def change_undo(query: str, options: ProjectOptions) -> int:
 
     Until the query has planned a batch since. Of a rebuild the rebuilt result stays beside.
     """
-    change = _begun(*options.with_query(query), "undo")
+    change = _require_change(*options.with_query(query), "undo")
     return say_done(change, change.undo(), options)
 
 
@@ -447,7 +449,7 @@ def change_discard(query: str, options: ChangeOptions) -> int:
     """
     project, name = options.with_query(query)
     asks = options.asks()
-    change = _begun(project, name, "discard")
+    change = _require_change(project, name, "discard")
     deleted = f"what the last {change.name} of {name} has set aside"
     if change.name == "rebuild":
         before = change.status is not None and change.status.phase not in ("swapped", "discarding")
@@ -457,7 +459,7 @@ def change_discard(query: str, options: ChangeOptions) -> int:
     return say_done(change, change.discard(), options)
 
 
-def _begun(project: Project, query: str, verb: str) -> AnyChange:
+def _require_change(project: Project, query: str, verb: str) -> AnyChange:
     """The change that is meant. Raises NothingToChange where there is none."""
     from headrace.change.change import NothingToChange
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from headrace import api
-from headrace.cli.options import ProjectOptions, chosen, misused, reads_project
-from headrace.cli.output import counted, say_finding, say_json
+from headrace.cli.options import ProjectOptions, choose_queries, reads_project, usage_error
+from headrace.cli.output import amount, say_finding, say_json
 
 _CODE = re.compile(r"HR\d{0,3}")
 
@@ -38,9 +38,11 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
     for each in names:
         if each.startswith("HR") and each not in project.queries and not _CODE.fullmatch(each):
             what = f"--select: '{each}' is neither a query nor the code of a finding, or how codes begin"
-            raise misused(what, "write for example HR240, HR24 or a query's name")
+            raise usage_error(what, "write for example HR240, HR24 or a query's name")
     codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
-    queries = chosen(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
+    queries = (
+        choose_queries(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
+    )
     found = api.check(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
     result = found.only(codes)
     if options.as_json:
@@ -62,5 +64,5 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
         (len(result.errors), "error"),
         (warnings, "warning"),
     )
-    click.echo(", ".join(counted(*each) for each in counts))
+    click.echo(", ".join(amount(*each) for each in counts))
     return result.exit_code

@@ -72,8 +72,8 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
     EXECUTOR is a name of the list; a number alone is an executor of the newest application. With --query, what the
     driver has logged of a query, on whichever cluster it runs.
     """
+    from headrace.cluster.daemons import find_log
     from headrace.cluster.daemons import logs as known
-    from headrace.cluster.daemons import named
 
     if query is not None:
         from headrace.export.log import lines_of
@@ -86,7 +86,7 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
         for log in known(_home(home)):
             click.echo(f"{log.name}  {log.bytes:,} bytes")
         return 0
-    for file in named(_home(home), name).files:
+    for file in find_log(_home(home), name).files:
         click.echo(file.read_text(encoding="utf-8", errors="replace"), nl=False)
     return 0
 

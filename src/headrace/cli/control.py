@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace import api
-from headrace.cli.options import ProjectOptions, chosen, reads_project
+from headrace.cli.options import ProjectOptions, choose_queries, reads_project
 from headrace.cli.output import say_error, say_json
 from headrace.errors import HeadraceError
 
@@ -32,7 +32,7 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
         raise HeadraceError(code="HR090", what=what, fix="leave QUERY out, or --now")
     project = options.project(may_lack_variables=True)
     if query is not None:
-        chosen(project, [query])
+        choose_queries(project, [query])
 
     def note(sentence: str) -> None:
         click.echo(f"{sentence}; waiting for its end", err=True)

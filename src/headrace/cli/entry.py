@@ -120,7 +120,7 @@ def _run(given: list[str], *, as_json: bool) -> int:
     except HeadraceError as error:
         ended = error
     except click.UsageError as error:
-        ended = HeadraceError(_misused(error, given))
+        ended = HeadraceError(_usage_finding(error, given))
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
@@ -134,18 +134,18 @@ def _run(given: list[str], *, as_json: bool) -> int:
             what = f"the name of a file is too long: {str(error.filename)[:40]}..."
             ended = HeadraceError(code="HR090", what=what, fix="name a shorter one")
         else:
-            ended = HeadraceError(unforeseen(error, given, near=Path.cwd()))
+            ended = HeadraceError(write_crash_log(error, given, near=Path.cwd()))
     else:
         return code if isinstance(code, int) else 0
     say_error(ended.findings, exit_code=ended.exit_code, as_json=as_json)
     return ended.exit_code
 
 
-def unforeseen(error: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
+def write_crash_log(error: BaseException, arguments: Sequence[str], *, near: Path) -> Finding:
     """Write the crash log below `near`, or in the temporary directory, and say where it is."""
     text = redacted("\n".join(_lines(error, arguments)))
     name = f"headrace-crash-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%fZ}.log"
-    path = _written(near, name, text)
+    path = _write_near(near, name, text)
     kept = f"the crash log is '{path}'" if path else "no crash log could be written"
     return Finding(
         code="HR999",
@@ -171,7 +171,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _written(near: Path, name: str, text: str) -> Path | None:
+def _write_near(near: Path, name: str, text: str) -> Path | None:
     for directory in (near / ".headrace", Path(tempfile.gettempdir())):
         path = directory / name
         try:
@@ -184,7 +184,7 @@ def _written(near: Path, name: str, text: str) -> Path | None:
     return None
 
 
-def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
+def _usage_finding(error: click.UsageError, given: Sequence[str]) -> Finding:
     command = error.ctx.command_path if error.ctx else "headrace"
     if command == "headrace" and given and given[0] in headrace.commands:
         command = f"headrace {given[0]}"
@@ -211,14 +211,14 @@ def _misused(error: click.UsageError, given: Sequence[str]) -> Finding:
         return Finding(code="HR090", what=what, fix=f"write one; see: {command} --help")
     if isinstance(error, click.NoSuchOption):
         what, near = f"there is no option '{error.option_name}'", nearest(error.option_name, error.possibilities or ())
-        near = near if "?" in near else _other_place(error.option_name)
+        near = near if "?" in near else _place_advice(error.option_name)
     else:
         what, near = error.format_message().rstrip("."), ""
     fix = f"{near} See: {command} --help" if near else f"see: {command} --help"
     return Finding(code="HR090", what=what[:1].lower() + what[1:], fix=fix)
 
 
-def _other_place(option: str) -> str:
+def _place_advice(option: str) -> str:
     """Where a word stands that was given as an option: a command of `headrace change`, or the commands that have it."""
     if option.lstrip("-") in change.commands:
         return f"it is a command: headrace change {option.lstrip('-')} QUERY."

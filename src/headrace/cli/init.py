@@ -71,7 +71,7 @@ def demo(directory: Path, seconds: float | None, target: str | None, as_json: bo
             code = play(directory, show, pace=pace, target=target, as_json=as_json)
     finally:
         signal.signal(signal.SIGTERM, before)
-    show.ends(code, commands(directory, "status", "check", "run          # runs until Ctrl-C", "verify"))
+    show.end(code, commands(directory, "status", "check", "run          # runs until Ctrl-C", "verify"))
     return code
 
 

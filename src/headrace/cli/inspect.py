@@ -10,9 +10,9 @@ import click
 
 from headrace import api
 from headrace import inspect as look
-from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import counted, say_below, say_finding
-from headrace.cli.view.formatting import NOTHING, instant, lag_left, number, size_of
+from headrace.cli.options import ProjectOptions, choose_queries, reads_project
+from headrace.cli.output import amount, say_below, say_finding
+from headrace.cli.view.formatting import NOTHING, format_lag, instant, number, size_of
 
 if TYPE_CHECKING:
     from headrace.queries.inspect_checkpoint import CheckpointFacts, Range
@@ -39,7 +39,7 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     named it shows as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
     """
     project = options.project(may_lack_variables=True)
-    names = chosen(project, queries)
+    names = choose_queries(project, queries)
 
     found = [look.checkpoint(project, name) for name in names]
 
@@ -130,7 +130,7 @@ def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
     project, name = options.with_query(query)
 
     done = api.repartition(project, name, partitions)
-    parts = counted(done.after, "partition")
+    parts = amount(done.after, "partition")
     told = f"has {parts} already" if done.batch is None else f"is in {parts} instead of {done.before}"
     options.say(done.as_dict(), lambda: click.echo(f"{name}: the state {told}"))
     return 0
@@ -150,7 +150,7 @@ def facts(found: CheckpointFacts) -> Iterator[str]:
         yield f"lost        {ranges(found.unknown)}, which neither has"
     yield f"sources     {', '.join(found.sources)}"
     for each in found.operators:
-        parts = counted(each.partitions, "partition")
+        parts = amount(each.partitions, "partition")
         yield f"state       operator {each.number} {each.name}: {parts}, stores {', '.join(each.stores)}"
     yield f"sizes       {', '.join(f'{name} {size_of(size)}' for name, size in found.sizes_bytes.items())}"
     if found.set_aside:
@@ -172,7 +172,7 @@ def offset_lines(found: BatchOffsets) -> Iterator[str]:
         yield f"    before  {source.start or 'nothing'}"
         yield f"    after   {source.end or 'nothing'}"
         yield from (f"    {line}" for line in _shares(source))
-        yield f"    lag     {lag_left(source.lag)}"
+        yield f"    lag     {format_lag(source.lag)}"
 
 
 def _shares(source: SourceOffsets) -> Iterator[str]:
@@ -195,7 +195,7 @@ def watermark_lines(found: Watermarks) -> Iterator[str]:
     for source in found.sources:
         gave = "no row is known of it" if source.last_batch is None else f"last row in batch {source.last_batch}"
         holds = "; it holds the watermark back" if source.holds_back and found.policy == "min" else ""
-        yield f"  {source.source}: {source.column} less {source.delay}; {counted(source.rows, 'row')}, {gave}{holds}"
+        yield f"  {source.source}: {source.column} less {source.delay}; {amount(source.rows, 'row')}, {gave}{holds}"
     if len(found.sources) > 1:
         which = "slowest" if found.policy == "min" else "fastest"
         yield f"  of several sources the {which} decides ({found.policy})"
@@ -210,11 +210,11 @@ def state_lines(found: StateLook) -> Iterator[str]:
     yield f"{found.query}: as batch {found.batch} left it"
     for operator in found.operators:
         yield (
-            f"operator {operator.number} {operator.name}: {counted(operator.partitions, 'partition')}, "
+            f"operator {operator.number} {operator.name}: {amount(operator.partitions, 'partition')}, "
             f"{size_of(operator.size_bytes)} of files"
         )
         for part in operator.parts:
-            yield f"  {part.name + ': ' if part.name else ''}{counted(part.rows, 'row')}"
+            yield f"  {part.name + ': ' if part.name else ''}{amount(part.rows, 'row')}"
             yield f"    key    {part.key}"
             yield f"    value  {part.value}"
             for row in part.sample:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.output import json_alone, say_json
+from headrace.cli.output import keep_stdout_for_json, say_json
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.storage.location import scheme_of
 from headrace.units import Duration
@@ -35,7 +35,7 @@ def json_option(command: F) -> F:
 
 def _alone(context: click.Context, _parameter: click.Parameter, as_json: bool) -> bool:
     if as_json:
-        context.with_resource(json_alone())
+        context.with_resource(keep_stdout_for_json())
     return as_json
 
 
@@ -61,7 +61,7 @@ class ProjectOptions:
     def with_query(self, query: str, *, may_lack_variables: bool = False) -> tuple[Project, str]:
         """The project and the name of one of its queries; raises HeadraceError for one that is not declared."""
         project = self.project(may_lack_variables=may_lack_variables)
-        return project, chosen(project, [query])[0]
+        return project, choose_queries(project, [query])[0]
 
     def say(self, facts: object, show: Callable[[], object]) -> None:
         """A result: `facts` with `--json`, and what `show` writes without it."""
@@ -82,7 +82,7 @@ def as_object(kind: type[Any], command: Callable[..., int]) -> Callable[..., int
         is_project = place.is_dir() or (place.is_file() and place.suffix in (".yml", ".yaml", ".py"))
         if is_project and root.resolve() != Path().resolve():
             # What was given on the command line starts from the shell's directory.
-            given = {name: from_here(value) for name, value in given.items()}
+            given = {name: absolute_path(value) for name, value in given.items()}
             click.get_current_context().with_resource(_in_directory(root))
         return command(options=kind(**{name: given.pop(name) for name in names if name in given}), **given)
 
@@ -93,7 +93,7 @@ class PathOrUrl(str):
     """A path, or the URL of a store, that was given on the command line."""
 
 
-def from_here(value: Any) -> Any:
+def absolute_path(value: Any) -> Any:
     """A path that starts from the working directory, wherever that is later; another value as it is."""
     if isinstance(value, PathOrUrl) and scheme_of(value) is None and not value.startswith("file:"):
         return os.path.abspath(os.path.expanduser(value))
@@ -137,7 +137,7 @@ def with_project(command: F) -> F:
     return directory(target_option(command))
 
 
-def chosen(project: Project, names: Sequence[str]) -> list[str]:
+def choose_queries(project: Project, names: Sequence[str]) -> list[str]:
     """The queries that were named, or all; raises HeadraceError for a name that is not declared."""
     if unknown := [name for name in names if name not in project.queries]:
         whats = [f"there is no query '{name}' in the project '{project.name}'" for name in unknown]
@@ -146,7 +146,7 @@ def chosen(project: Project, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names)) or list(project.queries)
 
 
-def instant(text: str | None, option: str) -> datetime | None:
+def parse_instant(text: str | None, option: str) -> datetime | None:
     """The time that was given; one without a zone is in UTC."""
     if text is None:
         return None
@@ -154,7 +154,7 @@ def instant(text: str | None, option: str) -> datetime | None:
         # Python 3.10 does not read the Z.
         found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
     except ValueError:
-        raise misused(f"{option}: '{text}' is no time", "write it as 2024-05-01T00:00:00Z") from None
+        raise usage_error(f"{option}: '{text}' is no time", "write it as 2024-05-01T00:00:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
@@ -168,14 +168,14 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-def length(text: str, option: str, fix: str = 'write for example "10 minutes"') -> Duration:
+def parse_length(text: str, option: str, fix: str = 'write for example "10 minutes"') -> Duration:
     """The length of time that was given."""
     try:
         return Duration.parse(text)
     except ValueError as error:
-        raise misused(f"{option}: {error}", fix) from error
+        raise usage_error(f"{option}: {error}", fix) from error
 
 
-def misused(what: str, fix: str) -> HeadraceError:
+def usage_error(what: str, fix: str) -> HeadraceError:
     """What is raised where options are given that mean nothing."""
     return HeadraceError(code="HR090", what=what, fix=fix)

@@ -87,7 +87,7 @@ def say_table(table: Any) -> None:
     console.print(table)
 
 
-def waiting(what: str) -> AbstractContextManager[object]:
+def show_waiting(what: str) -> AbstractContextManager[object]:
     """Say on a terminal's stderr what the block does while it runs."""
     console = console_of(stderr=True)
     return console.status(what) if console.is_terminal else nullcontext()
@@ -114,7 +114,7 @@ def pairs(values: Mapping[str, Any] | None, shown: Callable[[Any], str] = str) -
     return ", ".join(f"{name}={shown(value)}" for name, value in values.items()) if values else "-"
 
 
-def counted(number: int, noun: str) -> str:
+def amount(number: int, noun: str) -> str:
     """`1 query`, `2 queries`, `1,000 rows`."""
     if number == 1:
         return f"1 {noun}"
@@ -127,7 +127,7 @@ _own: list[TextIO] = []
 
 
 @contextmanager
-def json_alone() -> Iterator[None]:
+def keep_stdout_for_json() -> Iterator[None]:
     """Let what else prints on this process's standard output print on standard error while the block runs.
 
     That is the project's own code, and the JVM: its warnings, and the batches of Spark's console sink. Where standard
@@ -159,7 +159,7 @@ def write_line(line: str) -> None:
         stream.flush()
 
 
-def for_child() -> TextIO | None:
+def child_stdout() -> TextIO | None:
     """The standard output for another `headrace` process whose lines are this command's as well."""
     return _own[-1] if _own else None
 
@@ -173,7 +173,7 @@ def drop() -> None:
 
 
 def _stream() -> TextIO:
-    return for_child() or sys.stdout
+    return child_stdout() or sys.stdout
 
 
 def _is_file(stream: TextIO, number: int) -> bool:

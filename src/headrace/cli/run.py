@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import api
-from headrace.cli.options import ProjectOptions, chosen, length, misused, reads_project
+from headrace.cli.options import ProjectOptions, choose_queries, parse_length, reads_project, usage_error
 from headrace.cli.output import say_below, say_json
 from headrace.cli.service import dashboard
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
@@ -71,13 +71,13 @@ def run(
     needs is away, and 78 when none can succeed before the project is changed.
     """
     fix = 'write for example: --verify-every "1 hour"'
-    every = None if verify_every is None else length(verify_every, "--verify-every", fix).seconds
+    every = None if verify_every is None else parse_length(verify_every, "--verify-every", fix).seconds
     if every == 0:
-        raise misused("--verify-every is no time between two looks", fix)
+        raise usage_error("--verify-every is no time between two looks", fix)
     if every is None and verify_parts is not None:
-        raise misused("--verify-parts says how much each look verifies", "give --verify-every with it")
+        raise usage_error("--verify-parts says how much each look verifies", "give --verify-every with it")
     with ExitStack() as stack:
-        stack.enter_context(telling_whether_to_start_again())
+        stack.enter_context(restart_exit_codes())
         project = options.project()
         if metrics is not None:
             from headrace.model.operations import Metrics
@@ -86,7 +86,7 @@ def run(
             project = with_operations(project, metrics=replace(declared, port=metrics))
         if exit_on_failure:
             project = with_operations(project, exit_on_failure=True)
-        names = chosen(project, queries)
+        names = choose_queries(project, queries)
 
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
@@ -117,7 +117,7 @@ def apply(file: Path, wanted: Trigger | None, options: ProjectOptions) -> int:
     long as the queries are written as they were, over the same checkpoints, and no other form of one has run meanwhile;
     batches that were added change nothing. The exit codes are those of `run`.
     """
-    with telling_whether_to_start_again():
+    with restart_exit_codes():
         project = options.project()
 
         from headrace.planner.saved import read
@@ -150,7 +150,7 @@ def plan(
     Nothing is started: each difference is shown with what would come of it.
     """
     project = options.project()
-    names = chosen(project, queries)
+    names = choose_queries(project, queries)
 
     from headrace.planner.verdict import refusals
 
@@ -182,7 +182,7 @@ def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
 
 
 @contextmanager
-def telling_whether_to_start_again() -> Iterator[None]:
+def restart_exit_codes() -> Iterator[None]:
     """Give exit codes of their own to a start that passes by itself later, and to one that no change but the project's
     lets pass; what is used wrongly or broken keeps its own.
     """
@@ -210,10 +210,10 @@ def _trigger_of(once: bool, available_now: bool, interval: str | None) -> Trigge
     flags = {"--once": once, "--available-now": available_now, "--trigger": interval is not None}
     given = [name for name, is_there in flags.items() if is_there]
     if len(given) > 1:
-        raise misused(f"{' and '.join(given)} exclude each other", "give one of them")
+        raise usage_error(f"{' and '.join(given)} exclude each other", "give one of them")
     if interval is not None:
         try:
             return parse_trigger(interval)
         except ValueError as error:
-            raise misused(str(error), 'write for example: --trigger "5 seconds"') from error
+            raise usage_error(str(error), 'write for example: --trigger "5 seconds"') from error
     return Once() if once else AvailableNow() if available_now else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.options import ProjectOptions, length, misused, reads_project
+from headrace.cli.options import ProjectOptions, parse_length, reads_project, usage_error
 from headrace.errors import HeadraceError
 from headrace.redaction import KNOWN
 
@@ -58,13 +58,13 @@ def service(
     )
 
     project = options.project()
-    stopped = STOP_TIMEOUT if stop_timeout is None else length(stop_timeout, "--stop-timeout")
-    watched = WATCHDOG if watchdog is None else length(watchdog, "--watchdog")
+    stopped = STOP_TIMEOUT if stop_timeout is None else parse_length(stop_timeout, "--stop-timeout")
+    watched = WATCHDOG if watchdog is None else parse_length(watchdog, "--watchdog")
     for option, given in (("--stop-timeout", stopped), ("--watchdog", watched)):
         if given.seconds < 1:
-            raise misused(f"{option} is shorter than one second", 'write for example "10 minutes"')
+            raise usage_error(f"{option} is shorter than one second", 'write for example "10 minutes"')
     if not re.fullmatch(r"[0-9]+[KMGT]?|[0-9]+(\.[0-9]+)?%", memory) or not re.search("[1-9]", memory):
-        raise misused(f"--memory: '{memory}' is no size", "write for example 16G or 80%")
+        raise usage_error(f"--memory: '{memory}' is no size", "write for example 16G or 80%")
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
@@ -84,7 +84,7 @@ def service(
         what = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
         raise HeadraceError(code="HR877", what=what, fix="write elsewhere, and move it by sudo") from error
     options.say({"unit": text, "file": out}, lambda: click.echo(_next_steps(out, unit_name(project))))
-    return _verified(out)
+    return _verify_unit(out)
 
 
 @click.command()
@@ -120,9 +120,9 @@ def ui(
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
     """The dashboard beside a run, for this machine alone; gives its link."""
-    from headrace.ui.server import PORT, ServedAddress, beside
+    from headrace.ui.server import PORT, ServedAddress, serve_in_background
 
-    return beside(project, ServedAddress(port=PORT if port is None else port, token=_token()))
+    return serve_in_background(project, ServedAddress(port=PORT if port is None else port, token=_token()))
 
 
 def _token() -> str:
@@ -143,7 +143,7 @@ def _next_steps(file: Path, name: str) -> str:
     )
 
 
-def _verified(file: Path) -> int:
+def _verify_unit(file: Path) -> int:
     """What systemd says of it; it wants the suffix of a unit."""
     if file.suffix != ".service" or shutil.which("systemd-analyze") is None:
         return 0

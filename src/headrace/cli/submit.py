@@ -11,8 +11,8 @@ from types import FrameType
 
 import click
 
-from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import for_child
+from headrace.cli.options import ProjectOptions, choose_queries, reads_project
+from headrace.cli.output import child_stdout
 from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, HeadraceError
 
 # A driver that has run so long was fine, and the next pause is the first again.
@@ -31,16 +31,16 @@ def submit(queries: tuple[str, ...], supervise: bool, deploy_mode: str, options:
     Python. Ctrl-C or SIGTERM lets the running batch finish, and ends what --supervise would start again.
     The exit codes are those of `run`.
     """
-    from headrace.cli.run import run, telling_whether_to_start_again
+    from headrace.cli.run import restart_exit_codes, run
 
-    with telling_whether_to_start_again():
+    with restart_exit_codes():
         project = options.project()
-    names = chosen(project, queries)
+    names = choose_queries(project, queries)
     _require_cluster(project.target.master, deploy_mode, project.target.name)
     words = ["run", *names, "-C", str(options.directory), *(["--target", options.target] if options.target else [])]
     words += ["--json"] if options.as_json else []
     if supervise:
-        return _supervised([sys.executable, "-m", "headrace", *words])
+        return _supervise([sys.executable, "-m", "headrace", *words])
     found = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)
     return int(found or 0)
 
@@ -60,7 +60,7 @@ def _require_cluster(master: str | None, deploy_mode: str, target: str) -> None:
         )
 
 
-def _supervised(command: Sequence[str]) -> int:
+def _supervise(command: Sequence[str]) -> int:
     """Run a command again and again until it ends well or of what starting again would not help, or we are to end."""
     running: list[subprocess.Popen[bytes]] = []
     asked: list[int] = []
@@ -76,7 +76,7 @@ def _supervised(command: Sequence[str]) -> int:
         while True:
             begun = time.monotonic()
             # Of a group of its own, so that Ctrl-C reaches it once.
-            running[:] = [subprocess.Popen(command, stdout=for_child(), start_new_session=True)]
+            running[:] = [subprocess.Popen(command, stdout=child_stdout(), start_new_session=True)]
             code = running[0].wait()
             # What a first driver is refused is to be corrected; a later one may come while a cluster is half away.
             if code == 0 or asked or (code in FINAL_EXIT_CODES and (is_first or code != EXIT_BROKEN)):

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import click
 
-from headrace.cli.options import FiniteRange, ProjectOptions, chosen, misused, reads_project
-from headrace.cli.output import counted, pairs, say_error, say_json, say_table, table_of
+from headrace.cli.options import FiniteRange, ProjectOptions, choose_queries, reads_project, usage_error
+from headrace.cli.output import amount, pairs, say_error, say_json, say_table, table_of
 from headrace.errors import Finding, HeadraceError, ProjectError
 
 if TYPE_CHECKING:
@@ -59,10 +59,12 @@ def test(
     if record is not None:
         others = {"--watch": watch, "--fuzz": runs, "--junit": asked["junit"], "QUERY": asked["queries"]}
         for option in (name for name, value in others.items() if value):
-            raise misused(f"--record runs no case, so {option} has no use", f"leave {option} out, or --record")
+            raise usage_error(f"--record runs no case, so {option} has no use", f"leave {option} out, or --record")
         columns = [] if mask is None else mask.split(",")
         if not all(columns):
-            raise misused(f"--mask: '{mask}' names no column, or an empty one", "write for example --mask name,city")
+            raise usage_error(
+                f"--mask: '{mask}' names no column, or an empty one", "write for example --mask name,city"
+            )
         from headrace.testing.recording import record as record_case
 
         project, query = options.with_query(record)
@@ -72,10 +74,10 @@ def test(
     # Where Hypothesis keeps what it learns, which would be below the working directory.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(tempfile.gettempdir()) / "headrace-hypothesis"))
     if not watch:
-        return _tested(options, **asked)
-    for _ in changes(options.directory):
+        return _run_tests(options, **asked)
+    for _ in watch_files(options.directory):
         try:
-            _tested(options, **asked)
+            _run_tests(options, **asked)
         except HeadraceError as error:
             say_error(error.findings, exit_code=error.exit_code, as_json=options.as_json)
         click.echo("watching for changes; Ctrl-C ends", err=True)
@@ -86,16 +88,16 @@ def _require_partner(option: str, given: object, needing: Mapping[str, object]) 
     """Refuse options that mean nothing without another one."""
     for name, value in needing.items():
         if value is not None and given is None:
-            raise misused(f"{name} has no use without {option}", f"give {option} too, or leave {name} out")
+            raise usage_error(f"{name} has no use without {option}", f"give {option} too, or leave {name} out")
 
 
 def _require_writable(junit: Path) -> None:
     if junit.is_dir() or not os.access(junit if junit.exists() else junit.parent, os.W_OK):
         why = "it is a directory" if junit.is_dir() else "there is no right to write there, or no such directory"
-        raise misused(f"--junit: {junit} cannot be written: {why}", "name a file in a directory that there is")
+        raise usage_error(f"--junit: {junit} cannot be written: {why}", "name a file in a directory that there is")
 
 
-def _tested(
+def _run_tests(
     options: ProjectOptions,
     queries: Sequence[str],
     junit: Path | None,
@@ -106,7 +108,7 @@ def _tested(
     from headrace.testing.cases import fuzz_cases, run_cases
 
     project = options.project(may_lack_variables=True)
-    names = chosen(project, queries) if queries else ()
+    names = choose_queries(project, queries) if queries else ()
     if junit is not None:
         _require_writable(junit)
     limit = 60.0 if seconds is None else seconds
@@ -124,15 +126,15 @@ def _tested(
         raise ProjectError(Finding(code="HR723", what=f"nothing was tested: {what}", fix=fix))
     failed = sum(not result.passed for result in results)
     if not options.as_json:
-        click.echo(f"{counted(len(results), 'case')}, {failed} failed")
+        click.echo(f"{amount(len(results), 'case')}, {failed} failed")
     return 1 if failed else 0
 
 
-def changes(root: Path) -> Iterator[None]:
+def watch_files(root: Path) -> Iterator[None]:
     """Once, and then each time that a file of the project has changed."""
     before: dict[str, int] = {}
     while True:
-        now = dict(_written(root))
+        now = dict(_written_times(root))
         if now != before:
             before = now
             yield
@@ -140,7 +142,7 @@ def changes(root: Path) -> Iterator[None]:
             time.sleep(_LOOK_SECONDS)
 
 
-def _written(root: Path) -> Iterator[tuple[str, int]]:
+def _written_times(root: Path) -> Iterator[tuple[str, int]]:
     """When each file was written that a test may depend on: code, SQL and YAML, and all files of `tests`."""
     for folder, inner, files in os.walk(root):
         inner[:] = [name for name in inner if not name.startswith((".", "__pycache__"))]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import api
-from headrace.cli.change import ChangeOptions, begins, carried_out, say_done
-from headrace.cli.options import ProjectOptions, chosen, reads_project
-from headrace.cli.output import counted, pairs, say_below, say_finding, say_json, say_table, table_of, waiting
+from headrace.cli.change import ChangeOptions, apply_change, begin_options, say_done
+from headrace.cli.options import ProjectOptions, choose_queries, reads_project
+from headrace.cli.output import amount, pairs, say_below, say_finding, say_json, say_table, show_waiting, table_of
 from headrace.cli.view.formatting import duration, instant, number
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _WIDTH = 160
 @click.option("--part", metavar="K/N", help="Compare only the K-th of N parts of the keys, as 3/10.")
 @click.option("--repair", is_flag=True, help="Put the wrong rows right, by their key.")
 @click.option("--undo", is_flag=True, help="Bring back what the last repair has replaced.")
-@begins
+@begin_options
 def verify(
     queries: tuple[str, ...],
     keys: Sequence[str],
@@ -76,11 +76,11 @@ def verify(
     if repair or undo:
         project, name = options.with_query(queries[0])
         change = api.repair(project, name, keys=given)
-        return say_done(change, change.undo(), options) if undo else carried_out(change, _plan, options)
+        return say_done(change, change.undo(), options) if undo else apply_change(change, _plan, options)
     project = options.project()
-    names = chosen(project, queries)
+    names = choose_queries(project, queries)
     worst = 0
-    for verdict in _judged(project, names, given, since, None if part is None else _part(part)):
+    for verdict in _verdicts(project, names, given, since, None if part is None else _part(part)):
         worst = max(worst, verdict.exit_code)
         options.say(verdict.as_dict(), partial(_say, verdict))
     return worst
@@ -109,12 +109,12 @@ def _plan(plan: RepairPlan | None) -> None:
     if plan is not None:
         _say(plan.verdict)
         click.echo(
-            f"{plan.query}: {counted(plan.written, 'row')} are written and {counted(plan.deleted, 'row')} deleted; all "
+            f"{plan.query}: {amount(plan.written, 'row')} are written and {amount(plan.deleted, 'row')} deleted; all "
             "others stay as they are"
         )
 
 
-def _judged(
+def _verdicts(
     project: Project,
     names: Sequence[str],
     keys: Sequence[Mapping[str, str]],
@@ -124,7 +124,7 @@ def _judged(
     """Each verdict as soon as it is found."""
     with closing(api.verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
         for name in names:
-            with waiting(f"{name}: running the batch query"):
+            with show_waiting(f"{name}: running the batch query"):
                 verdict = next(verdicts)
             yield verdict
 
@@ -159,8 +159,8 @@ def figures(verdict: Verdict) -> str:
         counts["quarantined"] = verdict.rows_set_aside
     if verdict.rows_untimed:
         counts["without event time"] = verdict.rows_untimed
-    counted = ", ".join(f"{number(count)} {name}" for name, count in counts.items())
-    return f"{counted}; {duration(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
+    rows = ", ".join(f"{number(count)} {name}" for name, count in counts.items())
+    return f"{rows}; {duration(verdict.seconds * 1000)}, {number(verdict.rate)} rows/s"
 
 
 def difference_table(verdict: Verdict) -> Table:
@@ -218,7 +218,7 @@ def late(
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
     project, name = options.with_query(query, may_lack_variables=True)
 
-    with waiting(f"{name}: looking for late rows"):
+    with show_waiting(f"{name}: looking for late rows"):
         found = api.late(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
     if options.as_json:
         for row in found.rows:
@@ -231,7 +231,7 @@ def late(
 
 def _say_late(found: Lateness) -> None:
     if found.replay is not None:
-        click.echo(f"{found.query}: {brought_back(found.replay)}")
+        click.echo(f"{found.query}: {replay_sentence(found.replay)}")
     click.echo(f"{found.query}: {found.sentence}")
     for finding in found.findings:
         say_finding(finding, err=False)
@@ -241,16 +241,16 @@ def _say_late(found: Lateness) -> None:
         say_table(row_table(found))
     if found.exported:
         places = sorted({str(file.parent) for file in found.exported})
-        click.echo(f"the rows are in {counted(len(found.exported), 'file')} in {', '.join(places)}")
+        click.echo(f"the rows are in {amount(len(found.exported), 'file')} in {', '.join(places)}")
 
 
-def brought_back(replay: Replayed) -> str:
+def replay_sentence(replay: Replayed) -> str:
     """What bringing late rows back has done."""
     if not replay.late:
         return "no late row is missing in the result"
-    written = f"{counted(replay.written, 'row')} of the result written"
+    written = f"{amount(replay.written, 'row')} of the result written"
     deleted = f", {number(replay.deleted)} deleted" if replay.deleted else ""
-    return f"{counted(replay.late, 'late row')} brought back: {written}{deleted}"
+    return f"{amount(replay.late, 'late row')} brought back: {written}{deleted}"
 
 
 def batch_table(found: Lateness) -> Table:

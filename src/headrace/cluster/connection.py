@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cluster.daemons import Cluster, default_home, executors_of, last_words, read
+from headrace.cluster.daemons import Cluster, default_home, executors_of, last_message, read
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.hadoop_files import literal
@@ -59,7 +59,7 @@ def is_elsewhere(master: str) -> bool:
 
 def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
     """What a session needs for `master` beside its `own` settings: the secret of a cluster that was started here."""
-    known = _started_here(master)
+    known = _local_cluster(master)
     if known is None:
         return {}
     found = {"spark.authenticate": "true", "spark.authenticate.secret": known.secret}
@@ -69,7 +69,7 @@ def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
 
 def archive_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
     """What lets executors of a cluster that was started here map the CDS archive, with the session's `own` settings."""
-    if _started_here(master) is None:
+    if _local_cluster(master) is None:
         return {}
     return cds.executor_settings(require_java(), own)
 
@@ -117,9 +117,9 @@ def _require_executors(spark: SparkSession, master: str) -> None:
     """Wait for an executor, as long as there is progress: a busy machine takes minutes for a JVM that it has begun."""
     conf = spark.sparkContext.getConf()
     patience = executor_patience(spark)
-    begun, since = _begun(spark, master), time.monotonic()
+    begun, since = _started_executors(spark, master), time.monotonic()
     while not _has_executor(spark, master):
-        if (now := _begun(spark, master)) != begun:
+        if (now := _started_executors(spark, master)) != begun:
             begun, since = now, time.monotonic()
         if time.monotonic() - since > patience:
             wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')}"
@@ -147,20 +147,20 @@ def _await_others(spark: SparkSession, master: str) -> None:
     """
     conf = spark.sparkContext.getConf()
     cores, each = (int(conf.get(f"spark.{name}", "0")) for name in ("cores.max", "executor.cores"))
-    seen, since = (_executors(spark, master), _begun(spark, master)), time.monotonic()
+    seen, since = (_executors(spark, master), _started_executors(spark, master)), time.monotonic()
     while time.monotonic() - since < _SETTLED_SECONDS and _has_executor(spark, master):
         there, begun = seen
         wanted = len(begun) or (cores // each if each else 0)
         if wanted and there >= wanted:
             return
         time.sleep(0.1)
-        if (now := (_executors(spark, master), _begun(spark, master))) != seen:
+        if (now := (_executors(spark, master), _started_executors(spark, master))) != seen:
             seen, since = now, time.monotonic()
 
 
-def _begun(spark: SparkSession, master: str) -> list[tuple[str, int]]:
+def _started_executors(spark: SparkSession, master: str) -> list[tuple[str, int]]:
     """The executors that workers of this machine have begun for the session, and what each has printed by now."""
-    if _started_here(master) is None:
+    if _local_cluster(master) is None:
         return []
     started = executors_of(default_home(), spark.sparkContext.applicationId)
     return [(each.name, each.bytes) for each in started]
@@ -173,7 +173,7 @@ def _executors(spark: SparkSession, master: str) -> int:
     except Exception as error:
         if not (is_from_spark(error) and is_stopped(spark)):
             raise
-        raise _ended(master, "", "") from None
+        raise _executors_lost(master, "", "") from None
 
 
 def _has_executor(spark: SparkSession, master: str) -> bool:
@@ -181,15 +181,15 @@ def _has_executor(spark: SparkSession, master: str) -> bool:
     if _executors(spark, master):
         return True
     # Spark starts a process that ends at once again and again, without a word to the driver.
-    known = _started_here(master)
+    known = _local_cluster(master)
     started = executors_of(default_home(), spark.sparkContext.applicationId) if known is not None else ()
     if known is None or len(started) <= _TIMES * known.workers * known.cores:
         return False
     spark.stop()
-    raise _ended(master, f"{len(started)} executors, ", last_words(started[0]))
+    raise _executors_lost(master, f"{len(started)} executors, ", last_message(started[0]))
 
 
-def _ended(master: str, how_many: str, said: str) -> PlatformError:
+def _executors_lost(master: str, how_many: str, said: str) -> PlatformError:
     what = f"executors on the cluster {master} end as soon as they are started ({how_many}{said or 'it gave them up'})"
     fix = (
         "look into what they printed: headrace cluster logs, or the master's page; they need the Spark of the driver, "
@@ -211,7 +211,7 @@ def _code() -> Path:
     return made
 
 
-def _started_here(master: str) -> Cluster | None:
+def _local_cluster(master: str) -> Cluster | None:
     """The cluster that `headrace cluster start` has started, if `master` names one of its masters."""
     try:
         known = read(default_home()) if master_hosts(master) else None
@@ -245,11 +245,11 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
     from pyspark import __version__
 
     try:
-        workers = look(spark, sorted({*COMMON, *packages}))
+        workers = inspect_workers(spark, sorted({*COMMON, *packages}))
     except Exception as error:
         if not is_from_spark(error):
             raise
-        found = _not_started(str(error), ".".join(platform.python_version_tuple()[:2]))
+        found = _worker_refusal(str(error), ".".join(platform.python_version_tuple()[:2]))
         if found is None:
             raise
         raise PlatformError(found) from None
@@ -257,7 +257,7 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
         raise PlatformError(findings)
 
 
-def look(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
+def inspect_workers(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
     """The Python of each executor that has a free core. Raises Spark's error where none can be started."""
     names = tuple(packages)
 
@@ -297,7 +297,7 @@ def _faults(worker: Worker, version: str) -> Iterator[Finding]:
         yield Finding(code="HR826", what=what, fix=f"install pyspark=={worker.spark} here, or that of here there")
 
 
-def _not_started(message: str, own: str) -> Finding | None:
+def _worker_refusal(message: str, own: str) -> Finding | None:
     """Why no worker's Python came up, where the message tells."""
     if (other := _OTHER_PYTHON.search(message)) is not None:
         what = f"the workers have Python {other['worker']}, and the driver {own}: Spark runs no two of them together"

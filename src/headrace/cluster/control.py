@@ -89,12 +89,12 @@ def start(
     """
     known = read(home)
     if known is None:
-        known = _asked(
+        known = _new_cluster(
             workers=workers, cores=cores, memory=memory, masters=masters, host=host, port=port, web_port=web_port
         )
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     write(home, known)
-    for make in _missing(home, known):
+    for make in _missing_daemons(home, known):
         known = known.with_daemon(make(known))
         write(home, known)  # After each, so that none is forgotten by a start that is broken off.
     _wait(home, known)
@@ -148,7 +148,9 @@ def require(home: Path) -> Cluster:
     return known
 
 
-def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, port: int, web_port: int) -> Cluster:
+def _new_cluster(
+    *, workers: int, cores: int, memory: str, masters: int, host: str, port: int, web_port: int
+) -> Cluster:
     if not re.fullmatch(r"\d+[mgMG]", memory):
         what = f"the memory of a worker is '{memory}'"
         raise PlatformError(code="HR090", what=what, fix="write a number with its unit: 1g, 2048m")
@@ -174,14 +176,14 @@ def _asked(*, workers: int, cores: int, memory: str, masters: int, host: str, po
     )
 
 
-def _missing(home: Path, known: Cluster) -> Iterator[Callable[[Cluster], Daemon]]:
+def _missing_daemons(home: Path, known: Cluster) -> Iterator[Callable[[Cluster], Daemon]]:
     """What starts each process that does not live, in the order in which they need each other."""
     if known.zookeeper is not None and known.daemon("zookeeper") is None:
         port = known.zookeeper
 
         def keeper(_: Cluster) -> Daemon:
             made = daemons.zookeeper(home, port)
-            _until(lambda: daemons.is_taken("127.0.0.1", port) or not made.is_alive)
+            _wait_until(lambda: daemons.is_taken("127.0.0.1", port) or not made.is_alive)
             return made
 
         yield keeper
@@ -201,7 +203,7 @@ def _wait(home: Path, known: Cluster) -> None:
         alive = [each for each in found.workers if each.state == "ALIVE"]
         return bool(found.dead) or (len(alive) >= known.workers and found.is_whole)
 
-    ready = _until(is_ready)
+    ready = _wait_until(is_ready)
     dead = status(home).dead
     if dead or not ready:
         which = f"{', '.join(dead)} ended" if dead else f"not all came within {START_SECONDS:.0f} s"
@@ -210,7 +212,7 @@ def _wait(home: Path, known: Cluster) -> None:
         raise PlatformError(code="HR821", what=what, fix="correct what it says there, and start again")
 
 
-def _until(condition: Callable[[], bool]) -> bool:
+def _wait_until(condition: Callable[[], bool]) -> bool:
     until = time.monotonic() + START_SECONDS
     while not (met := condition()) and time.monotonic() < until:
         time.sleep(0.1)

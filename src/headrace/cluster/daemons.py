@@ -140,7 +140,7 @@ def zookeeper(home: Path, port: int) -> Daemon:
         "tickTime=1000\nmaxSessionTimeout=6000\n",
         encoding="utf-8",
     )
-    return _started(home, "zookeeper", [ZOOKEEPER, str(settings)], port=port)
+    return _start_daemon(home, "zookeeper", [ZOOKEEPER, str(settings)], port=port)
 
 
 def master(home: Path, cluster: Cluster, number: int) -> Daemon:
@@ -149,7 +149,7 @@ def master(home: Path, cluster: Cluster, number: int) -> Daemon:
     place = ("--host", cluster.host, "--port", str(port), "--webui-port", str(web))
     properties = _properties(home, cluster)
     words = [MASTER, *place, "--properties-file", properties]
-    return _started(home, f"master-{number + 1}", words, host=cluster.host, port=port, web=web)
+    return _start_daemon(home, f"master-{number + 1}", words, host=cluster.host, port=port, web=web)
 
 
 def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
@@ -160,7 +160,7 @@ def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
     host = _worker_host(cluster, number)
     place = ("--host", host, "--port", "0", "--webui-port", "0", "--work-dir", str(work))
     properties = _properties(home, cluster)
-    return _started(home, name, [WORKER, *size, *place, "--properties-file", properties, cluster.url], host=host)
+    return _start_daemon(home, name, [WORKER, *size, *place, "--properties-file", properties, cluster.url], host=host)
 
 
 def end(daemons: Iterable[Daemon]) -> None:
@@ -234,7 +234,7 @@ def _properties(home: Path, cluster: Cluster) -> str:
     return str(file)
 
 
-def _started(
+def _start_daemon(
     home: Path, name: str, arguments: Sequence[str], *, host: str = "127.0.0.1", port: int = 0, web: int = 0
 ) -> Daemon:
     spark = Path(str(files("pyspark")))
@@ -291,7 +291,7 @@ def logs(home: Path) -> tuple[DaemonLog, ...]:
     return (*own, *_executors(home))
 
 
-def named(home: Path, name: str) -> DaemonLog:
+def find_log(home: Path, name: str) -> DaemonLog:
     """The log of that name; the number of an executor alone means that of the newest application.
 
     Raises PlatformError where there is none.
@@ -313,7 +313,7 @@ def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
     return tuple(each for each in _executors(home) if each.name.startswith(f"{application}/"))
 
 
-def last_words(log: DaemonLog) -> str:
+def last_message(log: DaemonLog) -> str:
     """Why a process has ended, by its last words that tell: an exception, or what Java does not know."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line)]

@@ -68,11 +68,11 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
     if not out.name.endswith(_SUFFIXES):
         what = f"'{out.name}' is no name of an archive that is made here"
         raise PlatformError(code="HR857", what=what, fix=f"end it with {', '.join(_SUFFIXES)}")
-    with _writing(out):
+    with _report_unwritable(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         draft = out.with_name(f".{out.name}")
         draft.touch()
-    wanted = needed(names)
+    wanted = required_distributions(names)
     with tempfile.TemporaryDirectory(prefix="headrace-pack-") as scratch:
         place = Path(scratch)
         if lock is None:
@@ -80,14 +80,14 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
                 _copy(each, place)
             packages = {name: each.version for name, each in wanted.items()}
         else:
-            packages = _fetch(place, locked(lock), wanted)
+            packages = _fetch(place, read_lock(lock), wanted)
         mode = "w" if out.name.endswith(".tar") else "w:gz"
         # Packed quickly: it travels to each executor once.
         more = {} if mode == "w" else {"compresslevel": 1}
-        with _writing(out), tarfile.open(draft, mode, **more) as archive:  # type: ignore[call-overload]
+        with _report_unwritable(out), tarfile.open(draft, mode, **more) as archive:  # type: ignore[call-overload]
             for file in sorted(place.iterdir()):
                 archive.add(file, file.name)
-        with _writing(out):
+        with _report_unwritable(out):
             draft.replace(out)
     return Packed(
         file=out,
@@ -98,7 +98,7 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def _report_unwritable(out: Path) -> Iterator[None]:
     """Turn what keeps the archive from being written into one finding."""
     try:
         yield
@@ -110,12 +110,12 @@ def _writing(out: Path) -> Iterator[None]:
         raise PlatformError(code="HR857", what=what, fix=fix) from error
 
 
-def needed(names: Collection[str]) -> dict[str, Distribution]:
+def required_distributions(names: Collection[str]) -> dict[str, Distribution]:
     """The distributions of `names`, and those that they need, by their names; raises PlatformError for one not here."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     try:
-        asked = [*(Requirement(name) for name in (*COMMON, *names)), *_own(names)]
+        asked = [*(Requirement(name) for name in (*COMMON, *names)), *_own_requirements(names)]
     except InvalidRequirement as error:
         fix = "write it as pip takes it: requests, or 'requests>=2'"
         raise HeadraceError(code="HR090", what=f"a package cannot be named so: {error}", fix=fix) from error
@@ -131,7 +131,7 @@ def needed(names: Collection[str]) -> dict[str, Distribution]:
     return found
 
 
-def locked(file: Path) -> dict[str, str]:
+def read_lock(file: Path) -> dict[str, str]:
     """The entries of a lock file, such as pip and uv write it, by their packages' names; raises PlatformError."""
     try:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -163,13 +163,13 @@ def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> 
     )
     chosen.unlink()
     if done.returncode:
-        raise PlatformError(_not_fetched(done.stderr))
+        raise PlatformError(_pip_failure(done.stderr))
     shutil.rmtree(place / "bin", ignore_errors=True)
     versions = (re.split(r"[\s;]", line.partition("==")[2], maxsplit=1)[0] for line in lines)
     return dict(zip(wanted, versions, strict=True))
 
 
-def _not_fetched(said: str) -> Finding:
+def _pip_failure(said: str) -> Finding:
     """Why pip has installed nothing, in a sentence."""
     if other := _OTHER_FILE.search(said):
         what = f"{other['name']} is another file than the lock file names: its {other['kind']} begins with "
@@ -194,7 +194,7 @@ def _copy(found: Distribution, place: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def _own(names: Collection[str]) -> Iterator[Requirement]:
+def _own_requirements(names: Collection[str]) -> Iterator[Requirement]:
     """What Headrace itself needs, and `names` with those parts of them that its extras ask for."""
     ours = _distribution(_OURS)
     yield from _requirements(ours, ())

@@ -15,8 +15,8 @@ def findings_of(error: HeadraceError) -> Iterator[Finding]:
 
 def not_asked(why: str, fix: str) -> Finding:
     """The warning that a sink could not be asked."""
-    what = f"the sink could not be asked whether it takes the result: {why}"
-    return Finding(code="HR469", what=what, fix=fix or "leave it out: --no-connect")
+    fault = f"the sink could not be asked whether it takes the result: {why}"
+    return Finding(code="HR469", what=fault, fix=fix or "leave it out: --no-connect")
 
 
 def twice(names: Sequence[str]) -> Iterator[str]:
@@ -36,13 +36,13 @@ def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], q
     """That an option names columns which the result does not have."""
     missing = [name for name in names if name not in columns]
     if missing:
-        what = f"{option} names {', '.join(missing)}, which the result of query '{query}' does not have"
-        yield Finding(code="HR404", what=what, fix=nearest(missing[0], columns))
+        fault = f"{option} names {', '.join(missing)}, which the result of query '{query}' does not have"
+        yield Finding(code="HR404", what=fault, fix=nearest(missing[0], columns))
 
 
 def partition_findings(partition_by: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
     """What keeps files from being written below directories by these columns."""
     yield from missing_columns("partition_by", partition_by, columns, query)
     if partition_by and set(partition_by) >= set(columns):
-        what = f"partition_by names every column of the result of query '{query}'"
-        yield Finding(code="HR404", what=what, fix="leave at least one column to be written into the files")
+        fault = f"partition_by names every column of the result of query '{query}'"
+        yield Finding(code="HR404", what=fault, fix="leave at least one column to be written into the files")

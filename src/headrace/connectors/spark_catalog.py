@@ -23,8 +23,8 @@ def is_name(table: str) -> bool:
 def no_name(table: str | None, otherwise: str = "") -> Iterator[OptionError]:
     """That no table can be called so; `otherwise`: what else can be given."""
     if table is not None and not is_name(table):
-        what = f"'{table}' is no name of a table in Spark's own catalog"
-        yield OptionError(what=what, fix=f"write table or database.table, of letters, digits and _{otherwise}")
+        fault = f"'{table}' is no name of a table in Spark's own catalog"
+        yield OptionError(what=fault, fix=f"write table or database.table, of letters, digits and _{otherwise}")
 
 
 def parts_of(spark: SparkSession, table: str) -> tuple[str, str]:
@@ -38,10 +38,10 @@ def require_database(spark: SparkSession, table: str) -> None:
     """Raise SinkError where the catalog lacks the database of a sink's table."""
     database, _ = parts_of(spark, table)
     if not spark.catalog.databaseExists(database):
-        what = f"the catalog has no database '{database}' for table '{table}'"
-        raise SinkError(code="HR419", what=what, fix=f"make it first: CREATE DATABASE {database}")
+        fault = f"the catalog has no database '{database}' for table '{table}'"
+        raise SinkError(code="HR419", what=fault, fix=f"make it first: CREATE DATABASE {database}")
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as it stands in SQL."""
     return f"`{name.replace('`', '``')}`"

@@ -169,10 +169,10 @@ class Orders:
         """Answer what was given too late, and all that is given from now on."""
         self._closed = True
         while (order := self.take()) is not None:
-            order.failed(has_ended(order.query))
+            order.failed(application_ended(order.query))
 
 
-def has_ended(query: str) -> Finding:
+def application_ended(query: str) -> Finding:
     """The application came to its end before the order."""
     return Finding(
         code="HR851",

@@ -50,7 +50,7 @@ class RunningApplication:
 
     def order(self, verb: Verb, query: str) -> OrderAnswer:
         """Have an order carried out, however long that takes."""
-        lines = self._asked({"do": verb, "query": query, "by": who()})
+        lines = self._ask({"do": verb, "query": query, "by": who()})
         plain = next(lines, None)
         return OrderAnswer(finding=_gone(self.pid)) if plain is None else OrderAnswer.from_dict(plain)
 
@@ -59,7 +59,7 @@ class RunningApplication:
 
         notify: gets a sentence as soon as it is known that it is stopping already.
         """
-        for answer in self._asked({"do": "stop", "now": now, "by": who()}):
+        for answer in self._ask({"do": "stop", "now": now, "by": who()}):
             if answer["said"] == ALREADY_STOPPING and notify is not None and not now:
                 notify(f"{f'process {self.pid}' if self.owns else 'the application'} is already stopping")
         until = time.monotonic() + EXIT_SECONDS
@@ -72,11 +72,11 @@ class RunningApplication:
 
     def follow(self) -> Iterator[dict[str, Any]]:
         """Every event from now on, until the application ends."""
-        yield from self._asked({"do": "follow"})
+        yield from self._ask({"do": "follow"})
 
-    def _asked(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _ask(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         try:
-            connection = _connected(self.path)
+            connection = _connect(self.path)
         except OSError:
             return
         with connection, suppress(ConnectionError):
@@ -101,35 +101,35 @@ class RunningApplications:
         a sentence for each application that is stopping already, which continues as it was asked to.
         """
         if query is not None:
-            return [each.order("stop", query) for each in running(self._storage, query)]
+            return [each.order("stop", query) for each in find_running(self._storage, query)]
         there, silent = _require_applications(self._storage)
         stopped = [each.stop(now=now, notify=notify) for each in there]
-        return [*stopped, *(OrderAnswer(finding=_not_answered(pid)) for pid in silent)]
+        return [*stopped, *(OrderAnswer(finding=_no_answer(pid)) for pid in silent)]
 
     def pause(self, query: str) -> OrderAnswer:
         """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
-        return running(self._storage, query)[0].order("pause", query)
+        return find_running(self._storage, query)[0].order("pause", query)
 
     def resume(self, query: str) -> OrderAnswer:
         """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
-        return running(self._storage, query)[0].order("resume", query)
+        return find_running(self._storage, query)[0].order("resume", query)
 
     def restart(self, query: str) -> OrderAnswer:
         """Stop `query` after its running batch and start it again as it was loaded: no change is read."""
-        return running(self._storage, query)[0].order("restart", query)
+        return find_running(self._storage, query)[0].order("restart", query)
 
     def follow(self) -> Iterator[dict[str, Any]]:
         """Every event of the application that was started last, until it ends."""
-        yield from running(self._storage)[-1].follow()
+        yield from find_running(self._storage)[-1].follow()
 
 
 def _require_applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
     """Find them as `applications` does; raise NotRunning where none answers."""
     there, silent = applications(storage)
     if not there and silent:
-        raise NotRunning(_not_answered(silent[0]))
+        raise NotRunning(_no_answer(silent[0]))
     if not there:
-        what = f"no application runs out of {storage}" + _unseen(storage)
+        what = f"no application runs out of {storage}" + _lock_holder(storage)
         raise NotRunning(code="HR850", what=what, fix="start one: headrace run")
     return there, silent
 
@@ -143,7 +143,7 @@ def applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
     silent: list[int] = []
     for pid, path in sockets(storage):
         try:
-            with _connected(path) as connection:
+            with _connect(path) as connection:
                 connection.settimeout(HELLO_SECONDS)
                 for facts in _lines(connection, {"do": "hello"}):
                     if facts["birth"] == birth(int(facts["pid"])) and is_own(connection):
@@ -158,14 +158,14 @@ def applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:
     return answering, silent
 
 
-def running(storage: Path, query: str | None = None) -> list[RunningApplication]:
+def find_running(storage: Path, query: str | None = None) -> list[RunningApplication]:
     """Find the newest application that runs `query`, or all; raise NotRunning where there is none."""
     there, silent = _require_applications(storage)
     if query is None:
         return there
     having = [application for application in there if query in application.queries]
     if not having and silent:
-        raise NotRunning(_not_answered(silent[0]))
+        raise NotRunning(_no_answer(silent[0]))
     if not having:
         names = sorted({name for application in there for name in application.queries})
         what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(names) or 'none'}"
@@ -173,7 +173,7 @@ def running(storage: Path, query: str | None = None) -> list[RunningApplication]
     return having[-1:]
 
 
-def _unseen(storage: Path) -> str:
+def _lock_holder(storage: Path) -> str:
     """Which process holds a query's lock all the same: of another machine, or without a socket."""
     for file in sorted(storage.glob("queries/*/driver.lock")):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -187,7 +187,7 @@ def _unseen(storage: Path) -> str:
     return ""
 
 
-def _connected(path: Path) -> socket.socket:
+def _connect(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(HELLO_SECONDS)
     until = time.monotonic() + HELLO_SECONDS
@@ -225,7 +225,7 @@ def _gone(pid: int) -> Finding:
     )
 
 
-def _not_answered(pid: int) -> Finding:
+def _no_answer(pid: int) -> Finding:
     return Finding(
         code="HR853",
         what=f"process {pid} has not answered within {HELLO_SECONDS:.0f} seconds",

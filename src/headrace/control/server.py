@@ -65,7 +65,7 @@ class ControlServer:
         self._socket, self._path = listen(storage, os.getpid())
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
-    def tell(self, event: str, facts: Mapping[str, Any]) -> None:
+    def publish(self, event: str, facts: Mapping[str, Any]) -> None:
         """Let those that follow know what happened; one that does not keep up is let go."""
         with self._guard:
             if not self._followers:
@@ -78,7 +78,7 @@ class ControlServer:
                     self._followers.remove(follower)
 
     @property
-    def followed(self) -> bool:
+    def is_followed(self) -> bool:
         return bool(self._followers)
 
     def close(self) -> None:
@@ -216,10 +216,10 @@ def listen(storage: Path, pid: int) -> tuple[socket.socket, Path]:
     path = home / f"{pid}{_SOCKET}"
     if len(os.fsencode(path)) <= LONGEST_PATH:
         with suppress(OSError):
-            return _bound(path), path
+            return _bind(path), path
     place = _private(pid)
     try:
-        bound = _bound(place / f"{pid}{_SOCKET}")
+        bound = _bind(place / f"{pid}{_SOCKET}")
         (home / f"{pid}{_ELSEWHERE}").write_text(str(place / f"{pid}{_SOCKET}"), encoding="utf-8")
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
@@ -259,7 +259,7 @@ def clear(storage: Path, pid: int) -> None:
             file.unlink()
 
 
-def _bound(path: Path) -> socket.socket:
+def _bind(path: Path) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         found.bind(str(path))

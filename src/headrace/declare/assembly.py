@@ -199,7 +199,7 @@ def build(
     findings = unknown_options(kind, name, options, where, lines)
     # A missing option that a misspelt one was meant for is reported with that one alone.
     meant = " ".join(finding.fix for finding in findings if finding.fix.startswith("did you mean"))
-    missing = [option for option in registry.required(cls) if option not in options]
+    missing = [option for option in registry.required_options(cls) if option not in options]
     for option in missing:
         if option not in unresolved and f"'{option}'" not in meant:
             what, fix = f"{whose} lacks its option '{option}'", f"give '{option}'; the options are {', '.join(names)}"

@@ -74,13 +74,13 @@ class Tally:
 class Audience(Protocol):
     """Who watches the demo."""
 
-    def says(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         """Something that happened, in one sentence."""
 
-    def shows(self, tally: Tally) -> None:
+    def show(self, tally: Tally) -> None:
         """The figures as they are now; called several times a second while the driver runs."""
 
-    def types(self, command: Sequence[str]) -> None:
+    def show_command(self, command: Sequence[str]) -> None:
         """A command of headrace whose own output comes next, on stdout and stderr."""
 
     def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -101,8 +101,8 @@ def demo(
     _Show(directory, audience, pace, target).play()
     options = ["-C", str(directory), *(["--target", target] if target else []), *(["--json"] if as_json else [])]
     for command in (["run", *options, "--available-now"], ["verify", *options, QUERY]):
-        audience.types(command)
-        if code := run_visibly(["headrace", *command]):
+        audience.show_command(command)
+        if code := run_command(["headrace", *command]):
             return code
     audience.result(*_first_rows(directory / RESULT))
     return 0
@@ -118,7 +118,7 @@ def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
             what = f"the settings of the demo in '{settings}' cannot be read: {reason(error)}"
             fix = "give the demo another directory, or correct the file"
             raise HeadraceError(code="HR115", what=what, fix=fix) from error
-        audience.says(
+        audience.say(
             f"'{directory}' is the project of an earlier demo: nothing in it is deleted or replaced,"
             " more events land and the query resumes where it stopped"
         )
@@ -127,7 +127,7 @@ def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
     chosen = pace or Pace()
     write_project(directory, event_files=0)
     settings.write_text(json.dumps(asdict(chosen), indent=2) + "\n", encoding="utf-8")
-    audience.says(f"a project was written to '{directory}': the query is in pipeline.py, the settings in headrace.yml")
+    audience.say(f"a project was written to '{directory}': the query is in pipeline.py, the settings in headrace.yml")
     return chosen
 
 
@@ -157,7 +157,7 @@ class _Show:
                 ],
                 "generator.log",
             )
-            self.audience.says(
+            self.audience.say(
                 f"the query runs; for {pace.seconds:.0f} seconds {pace.rows_per_second:,.0f} events a second land"
             )
             middle = time.monotonic() + pace.seconds / 2
@@ -169,14 +169,14 @@ class _Show:
             driver.kill()
             self._see("killed")
             batch = self.tally.last.batch if self.tally.last else 0
-            self.audience.says(f"driver killed with SIGKILL at batch {batch}; starting it again")
+            self.audience.say(f"driver killed with SIGKILL at batch {batch}; starting it again")
             before = self.tally.batches
             driver = self._start()
-            self._watch(driver, until=lambda: generator.exit_code is not None and self._goes_on(before))
+            self._watch(driver, until=lambda: generator.exit_code is not None and self._has_resumed(before))
             self.tally.state = "stopping"
             driver.stop(within=30)
             self._see("stopped")
-            self.audience.says("no more events land; the driver was asked to stop and finished its batch")
+            self.audience.say("no more events land; the driver was asked to stop and finished its batch")
         finally:
             with contextlib.ExitStack() as stack:
                 for child in self.children:
@@ -188,13 +188,13 @@ class _Show:
         """Whether there is something that a kill could spoil."""
         return self.tally.batches >= (2 if generator.exit_code is None else 1)
 
-    def _goes_on(self, before: int) -> bool:
+    def _has_resumed(self, before: int) -> bool:
         """Whether the driver that was started again has made a batch, or runs and finds nothing left to take."""
         started = self.tally.started_at
         return self.tally.batches > before or (started is not None and time.monotonic() - started > IDLE_SECONDS)
 
     def _child(self, arguments: Sequence[str], log: str) -> Child:
-        with uninterrupted():
+        with hold_interrupts():
             self.children.append(Child(arguments, log=self.storage / log))
         return self.children[-1]
 
@@ -215,12 +215,12 @@ class _Show:
                     raise HeadraceError([Finding.from_dict(plain) for plain in line["findings"]])
         if state:
             self.tally.state = state
-            self.audience.shows(self.tally)
+            self.audience.show(self.tally)
 
     def _watch(self, driver: Child, *, until: Callable[[], bool]) -> None:
         while not until():
             self._see()
-            self.audience.shows(self.tally)
+            self.audience.show(self.tally)
             self._listen()
             if driver.exit_code is not None or time.monotonic() - self.heard_at > self.pace.patience:
                 self._see()
@@ -310,7 +310,7 @@ class Child:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def hold_interrupts() -> Iterator[None]:
     """Let no SIGINT or SIGTERM come between a child's start and the record of it; KeyboardInterrupt comes after."""
     caught: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -324,7 +324,7 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def run_visibly(arguments: Sequence[str]) -> int:
+def run_command(arguments: Sequence[str]) -> int:
     """Run `python -m ...` on our own stdout and stderr and give its exit code.
 
     When we are interrupted it is asked to end, as by SIGTERM, and killed when 20 seconds are over.
@@ -332,7 +332,7 @@ def run_visibly(arguments: Sequence[str]) -> int:
     started: list[subprocess.Popen[bytes]] = []
     command = [sys.executable, "-m", *arguments]
     try:
-        with uninterrupted():
+        with hold_interrupts():
             started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
         return started[0].wait()
     except KeyboardInterrupt:

@@ -80,7 +80,7 @@ class Hooks(Observer):
                 try:
                     self._queue.put_nowait((hook, body))
                 except queue.Full:
-                    self._report(_undelivered(hook, event, f"{HELD:,} events wait already"))
+                    self._report(_delivery_failure(hook, event, f"{HELD:,} events wait already"))
 
     def close(self) -> None:
         """Deliver what waits, for as long as the slowest hook may take, and no more."""
@@ -95,7 +95,7 @@ class Hooks(Observer):
             try:
                 deliver(hook, body)
             except HookError as error:
-                self._report(_undelivered(hook, body["event"], str(error)))
+                self._report(_delivery_failure(hook, body["event"], str(error)))
             finally:
                 self._queue.task_done()
 
@@ -165,7 +165,7 @@ def _call(hook: Hook, body: bytes, event: str) -> None:
         raise HookError(f"it ended with exit code {done.returncode}" + (f": {said[-1][:200]}" if said else ""))
 
 
-def _undelivered(hook: Hook, event: str, why: str) -> Finding:
+def _delivery_failure(hook: Hook, event: str, why: str) -> Finding:
     # A webhook's path is often its secret.
     place = hook.command[0] if hook.command else "/".join(hook.webhook.split("/")[:3]).rpartition("@")[2]
     what = redacted(f"the hook {place} did not get a {event}: {why}")

@@ -123,7 +123,7 @@ class Lineage(Observer):
         try:
             self._queue.put_nowait(self._event(state, start, error))
         except queue.Full:
-            self._failed(f"{HELD:,} events wait already")
+            self._report_failure(f"{HELD:,} events wait already")
 
     def close(self) -> None:
         """Send what waits, for some seconds at most."""
@@ -139,11 +139,11 @@ class Lineage(Observer):
                 self._client.emit(event)
                 self._away = False
             except Exception as error:
-                self._failed(redacted(str(error))[:300] or type(error).__name__)
+                self._report_failure(redacted(str(error))[:300] or type(error).__name__)
         with suppress(Exception):
             self._client.close(CLOSE_SECONDS)
 
-    def _failed(self, why: str) -> None:
+    def _report_failure(self, why: str) -> None:
         if not self._away:
             self._away = True
             fix = "start the server that OPENLINEAGE_URL or openlineage.yml names; the queries keep running without it"
@@ -245,7 +245,7 @@ def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
         name = f"{facts['database']}.{table}" if "database" in facts else str(table)
         return (Dataset(f"{system}://{facts['server']}", name),)
     if "path" in facts:
-        place = of_path(str(facts["path"]))
+        place = path_dataset(str(facts["path"]))
         return (place if table is None else Dataset(f"{system}://{place.name}", str(table)),)
     if table is None:
         return ()
@@ -255,7 +255,7 @@ def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
     return (Dataset(catalog if "://" in catalog else f"{system}://{catalog}".removesuffix("://"), str(table)),)
 
 
-def of_path(path: str) -> Dataset:
+def path_dataset(path: str) -> Dataset:
     """The dataset of a directory or a file, by its path in one spelling."""
     parts = urlsplit(path)
     if not parts.netloc and parts.scheme in ("", "file"):

@@ -58,7 +58,7 @@ class RunLog(Observer):
         place = log_directory(storage)
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._json = settings.format == "json"
-        self._handler = _Private(
+        self._handler = _PrivateFile(
             place / FILE, maxBytes=settings.max_bytes, backupCount=settings.keep, encoding="utf-8", errors="replace"
         )
         self._handler.setFormatter(logging.Formatter("%(message)s"))
@@ -112,7 +112,7 @@ class RunLog(Observer):
         self.write(level, said, query=query, code=finding.code)
 
     @contextmanager
-    def taking_user_output(self) -> Iterator[None]:
+    def capture_user_output(self) -> Iterator[None]:
         """Write also what the user's code prints and logs in this process, with the query and the batch it serves."""
         handler = _UserLogging(self)
         root = logging.getLogger()
@@ -129,18 +129,18 @@ class RunLog(Observer):
         self._handler.close()
 
 
-class _Private(RotatingFileHandler):
+class _PrivateFile(RotatingFileHandler):
     """Each file is for its owner alone. Where the disk is full a line is lost, never the run or the lines after it."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, the name of logging
         # What is left in the stream's buffer would make each later write fail, also when there is room again.
-        self._let_go()
+        self._close_stream()
 
     def close(self) -> None:
-        self._let_go()
+        self._close_stream()
         super().close()
 
-    def _let_go(self) -> None:
+    def _close_stream(self) -> None:
         stream, self.stream = self.stream, None
         if stream is not None:
             with suppress(OSError, ValueError):
@@ -225,12 +225,12 @@ class SparkLines(Observer):
         if query is None and said.thread and (found := _THREAD.search(said.thread)):
             query = found["query"]
         if query is not None and batch is None:
-            batch = self._planned(query, said.ms)
+            batch = self._newest_batch(query, said.ms)
         if said.logger:
             message = f"{said.logger}: {message}"
         self._log.write(said.level, message, query=query, batch=batch)
 
-    def _planned(self, query: str, ms: int | None) -> int | None:
+    def _newest_batch(self, query: str, ms: int | None) -> int | None:
         """The newest batch that Spark had begun by then: what it says is of that one, for it makes one at a time.
 
         A line is read some time after it was said. ms: when that was; None: now.

@@ -13,12 +13,17 @@ from headrace.control.board import Board
 from headrace.errors import imported
 
 if TYPE_CHECKING:
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
 
 BUCKETS_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 ROWS = ("rows", "records", "messages")
-
+_ROW_COUNTERS = {
+    "headrace_input_rows": "Rows that batches have read.",
+    "headrace_quarantined_rows": "Rows that did not fit the schema and were set aside; they are among those read.",
+    "headrace_untimed_rows": "Rows without event time (NULL), of sources with a watermark; they are among those read.",
+    "headrace_late_rows": "Rows dropped as later than the watermark, as Spark counts them: after partial aggregation.",
+}
 
 Sample: TypeAlias = tuple[list[str], float]
 Verdicts: TypeAlias = Callable[[], Mapping[str, Mapping[str, Any]]]
@@ -40,26 +45,9 @@ class MetricsObserver(Observer):
         self._standing_since: dict[str, tuple[datetime, datetime]] = {}
         self._guard = threading.Lock()
         self.registry: CollectorRegistry = client.CollectorRegistry(auto_describe=False)
-        self._rows = client.Counter(
-            "headrace_input_rows", "Rows that batches have read.", ("app", "query", "source"), registry=self.registry
-        )
-        self._quarantined = client.Counter(
-            "headrace_quarantined_rows",
-            "Rows that did not fit the schema and were set aside; they are among those read.",
-            ("app", "query", "source"),
-            registry=self.registry,
-        )
-        self._untimed = client.Counter(
-            "headrace_untimed_rows",
-            "Rows without an event time (NULL), of sources with a watermark; they are among those read.",
-            ("app", "query", "source"),
-            registry=self.registry,
-        )
-        self._late = client.Counter(
-            "headrace_late_rows",
-            "Rows dropped as later than the watermark, as Spark counts them: after partial aggregation.",
-            ("app", "query", "operator"),
-            registry=self.registry,
+        self._rows, self._quarantined, self._untimed, self._late = (
+            client.Counter(name, help_text, ("app", "query", _label(name)), registry=self.registry)
+            for name, help_text in _ROW_COUNTERS.items()
         )
         self._durations = client.Histogram(
             "headrace_batch_duration_seconds",
@@ -90,14 +78,14 @@ class MetricsObserver(Observer):
         for operator in record.operators:
             self._late.labels(self.app, record.query, operator.name).inc(operator.late)
 
-    def collected(self) -> CollectorRegistry:
+    def take_snapshot(self) -> CollectorRegistry:
         """A registry of all figures as they are at this moment, which asks nobody any more."""
         families = list(self.registry.collect())
         registry: CollectorRegistry = _client().CollectorRegistry(auto_describe=False)
         registry.register(_Collected(lambda: iter(families)))
         return registry
 
-    def _families(self) -> Iterator[GaugeMetricFamily]:
+    def _families(self) -> Iterator[Metric]:
         states = self._board.states()
         with self._guard:
             last = {query: record for query, record in self._last.items() if query in states}
@@ -116,16 +104,11 @@ class MetricsObserver(Observer):
         kinds = [(kind, f"waiting for {kind}") for kind in ("source", "sink")]
         waiting = [([query, kind], float(one.state == word)) for query, one in states.items() for kind, word in kinds]
         yield self._gauge("headrace_query_waiting", help_text, ("on",), waiting)
-        yield self._counter(
-            "headrace_restarts",
-            "How often the query has failed so that it is started again.",
-            [([query], float(state.restarts)) for query, state in states.items()],
-        )
-        yield self._counter(
-            "headrace_sink_retries",
-            "How often the sink tried a batch again.",
-            [([query], float(self._board.retries.get(query, 0))) for query in states],
-        )
+        restarts = [([query], float(state.restarts)) for query, state in states.items()]
+        help_text = "How often the query has failed so that it is started again."
+        yield self._family("headrace_restarts", help_text, restarts, kind="Counter")
+        retries = [([query], float(self._board.retries.get(query, 0))) for query in states]
+        yield self._family("headrace_sink_retries", "How often the sink tried a batch again.", retries, kind="Counter")
         retrying = [([query], float(query in self._board.retrying)) for query in states]
         yield self._gauge("headrace_sink_retrying", "1 while the sink tries a batch again, else 0.", (), retrying)
         yield from self._lags(self._asked(list(states), {query: record.batch for query, record in last.items()}))
@@ -138,11 +121,13 @@ class MetricsObserver(Observer):
             (),
             stands,
         )
-        wrong = [(list(of), float(number)) for of, number in _mismatched(self._verdicts()).items() if of[0] in states]
+        wrong = [
+            (list(of), float(number)) for of, number in _mismatched_rows(self._verdicts()).items() if of[0] in states
+        ]
         help_text = "Rows in which the newest verify found the result to differ from the batch query, or another run."
         yield self._gauge("headrace_verify_mismatched_rows", help_text, ("shown_by",), wrong)
 
-    def _lags(self, lags: Mapping[str, Mapping[str, Lag | None]]) -> Iterator[GaugeMetricFamily]:
+    def _lags(self, lags: Mapping[str, Mapping[str, Lag | None]]) -> Iterator[Metric]:
         """What the sources answer now; no sample of one that does not answer, or whose next rows no batch takes."""
         rows, files, sizes, seconds = (list[Sample]() for _ in range(4))
         for query, source, lag in ((query, name, lag) for query, found in lags.items() for name, lag in found.items()):
@@ -164,7 +149,7 @@ class MetricsObserver(Observer):
             seconds,
         )
 
-    def _states(self, last: Mapping[str, BatchRecord]) -> Iterator[GaugeMetricFamily]:
+    def _states(self, last: Mapping[str, BatchRecord]) -> Iterator[Metric]:
         operators = [(query, each) for query, record in last.items() for each in record.operators]
         rows = [([query, each.name], float(each.rows)) for query, each in operators if each.rows is not None]
         sizes = [([query, each.name], float(each.bytes)) for query, each in operators]
@@ -175,7 +160,7 @@ class MetricsObserver(Observer):
             "headrace_state_commit_seconds", "Time of the last batch to commit the state.", ("operator",), commits
         )
 
-    def _times(self, last: Mapping[str, BatchRecord]) -> Iterator[GaugeMetricFamily]:
+    def _times(self, last: Mapping[str, BatchRecord]) -> Iterator[Metric]:
         now = datetime.now(timezone.utc)
         lags, batches = [], []
         for query, record in last.items():
@@ -199,23 +184,21 @@ class MetricsObserver(Observer):
         ]
         yield self._gauge("headrace_refresh_age_seconds", "How long ago a table was computed.", ("table",), ages)
 
-    def _gauge(
-        self, name: str, help_text: str, labels: tuple[str, ...], samples: Sequence[tuple[list[str], float]]
-    ) -> GaugeMetricFamily:
-        from prometheus_client.core import GaugeMetricFamily
+    def _gauge(self, name: str, help_text: str, labels: tuple[str, ...], samples: Sequence[Sample]) -> Any:
+        return self._family(name, help_text, samples, labels)
 
-        family = GaugeMetricFamily(name, help_text, labels=("app", "query", *labels))
+    def _family(
+        self, name: str, help_text: str, samples: Sequence[Sample], labels: tuple[str, ...] = (), kind: str = "Gauge"
+    ) -> Any:
+        make = getattr(require("prometheus_client.core"), f"{kind}MetricFamily")
+        family: Any = make(name, help_text, labels=("app", "query", *labels))
         for values, value in samples:
             family.add_metric([self.app, *values], value)
         return family
 
-    def _counter(self, name: str, help_text: str, samples: Sequence[tuple[list[str], float]]) -> Any:
-        from prometheus_client.core import CounterMetricFamily
 
-        family = CounterMetricFamily(name, help_text, labels=("app", "query"))
-        for values, value in samples:
-            family.add_metric([self.app, *values], value)
-        return family
+def _label(name: str) -> str:
+    return "operator" if name == "headrace_late_rows" else "source"
 
 
 class _Collected:
@@ -225,7 +208,7 @@ class _Collected:
         self.collect = families
 
 
-def _mismatched(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+def _mismatched_rows(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], int]:
     """How many rows differ by the newest verdict of each query that has one, from what it was shown by.
 
     A result that is equal to another run is right, also where the batch query gives other rows.

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.control.board import Board
 from headrace.export.metrics import MetricsObserver
-from headrace.export.serving import beside, bind, server_of, with_headers
+from headrace.export.serving import bind, serve_in_thread, server_of, with_headers
 from headrace.model.operations import LOOPBACK
 from headrace.model.operations import Metrics as Settings
 
@@ -29,7 +29,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 @contextmanager
-def metrics_served(settings: Settings, board: Board, metrics: MetricsObserver) -> Iterator[int]:
+def serve_metrics(settings: Settings, board: Board, metrics: MetricsObserver) -> Iterator[int]:
     """Serve while the block runs; gives the port. Raises PlatformError where it cannot be had."""
     made = bind(
         "metrics",
@@ -38,7 +38,7 @@ def metrics_served(settings: Settings, board: Board, metrics: MetricsObserver) -
         other_port="name another port: metrics: {port: ...} in headrace.yml, or headrace run --metrics PORT",
         other_address="give metrics an address of this machine, as 127.0.0.1 or 0.0.0.0: metrics: {address: ...}",
     )
-    with made, beside(server_of(application(settings, board, metrics), proxy_headers=False), made, "metrics"):
+    with made, serve_in_thread(server_of(application(settings, board, metrics), proxy_headers=False), made, "metrics"):
         yield int(made.getsockname()[1])
 
 
@@ -52,10 +52,10 @@ def application(settings: Settings, board: Board, metrics: MetricsObserver) -> A
 
     routes = [
         Route("/metrics", _Scraped(metrics)),
-        Route("/healthz", lambda request: health(request, healthy(board))),
-        Route("/readyz", lambda request: health(request, ready(board))),
+        Route("/healthz", lambda request: health(request, health_state(board))),
+        Route("/readyz", lambda request: health(request, readiness(board))),
     ]
-    return _Guard(Starlette(routes=routes, exception_handlers={404: _missing}), settings)
+    return _Guard(Starlette(routes=routes, exception_handlers={404: _not_found}), settings)
 
 
 class _Scraped:
@@ -67,7 +67,7 @@ class _Scraped:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from prometheus_client import make_asgi_app
 
-        registry = await run_in_threadpool(self._metrics.collected)
+        registry = await run_in_threadpool(self._metrics.take_snapshot)
         await make_asgi_app(registry)(scope, receive, send)
 
 
@@ -96,17 +96,17 @@ def _may_read(settings: Settings, headers: Headers) -> bool:
     return not settings.token or hmac.compare_digest(given.encode(), f"Bearer {settings.token}".encode())
 
 
-def _missing(request: Request, error: Exception) -> Response:
+def _not_found(request: Request, error: Exception) -> Response:
     return PlainTextResponse("there are /metrics, /healthz and /readyz\n", 404)
 
 
-def healthy(board: Board) -> dict[str, Any]:
+def health_state(board: Board) -> dict[str, Any]:
     """Whether the application lives: its supervisor has come by a moment ago."""
     silent = time.monotonic() - board.beat_at
     return {"ok": not board.over and silent < STALE_SECONDS, "supervisor_silent_seconds": round(silent, 1)}
 
 
-def ready(board: Board) -> dict[str, Any]:
+def readiness(board: Board) -> dict[str, Any]:
     """Whether every query does its work: none waits for its start, its source or its sink, or has failed."""
     states = board.states()
     ok = bool(states) and not board.over and not any(one.is_down or one.state == "waiting" for one in states.values())

@@ -21,8 +21,8 @@ class Observers(Observer):
     def __init__(self, *observers: Observer) -> None:
         self._own = list(observers)
         self._installed: dict[str, Observer] = {}
-        self._untold: SimpleQueue[Finding] = SimpleQueue()
-        self.report = self._untold.put
+        self._undelivered: SimpleQueue[Finding] = SimpleQueue()
+        self.report = self._undelivered.put
 
     def add(self, observer: Observer) -> None:
         """Let one more hear of what comes."""
@@ -40,15 +40,15 @@ class Observers(Observer):
                 for finding in error.findings:
                     self.report(finding.weighed("warning"))
             except (Exception, SystemExit) as error:
-                self.report(_failed(name, error))
+                self.report(_failure(name, error))
             else:
                 if made is not None:
                     self._installed[name] = made
 
-    def untold(self) -> Iterator[Finding]:
+    def undelivered(self) -> Iterator[Finding]:
         """What was reported since the last event."""
-        while not self._untold.empty():
-            yield self._untold.get()
+        while not self._undelivered.empty():
+            yield self._undelivered.get()
 
     def preparing(self, what: str, query: str | None) -> None:
         self._each(lambda one: one.preparing(what, query))
@@ -78,18 +78,18 @@ class Observers(Observer):
         self._each(lambda one: one.note(finding))
 
     def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
-        self._tell(lambda one: one.verdict(query, verdict))
+        self._call(lambda one: one.verdict(query, verdict))
 
     def close(self) -> None:
         self._own.reverse()
-        self._tell(lambda one: one.close())
+        self._call(lambda one: one.close())
 
     def _each(self, tell: Callable[[Observer], None]) -> None:
-        for finding in self.untold():
-            self._tell(lambda one, finding=finding: one.note(finding))  # type: ignore[misc]
-        self._tell(tell)
+        for finding in self.undelivered():
+            self._call(lambda one, finding=finding: one.note(finding))  # type: ignore[misc]
+        self._call(tell)
 
-    def _tell(self, tell: Callable[[Observer], None]) -> None:
+    def _call(self, tell: Callable[[Observer], None]) -> None:
         for one in self._own:
             tell(one)
         for name, one in list(self._installed.items()):
@@ -97,10 +97,10 @@ class Observers(Observer):
                 tell(one)
             except (Exception, SystemExit) as error:
                 del self._installed[name]
-                self.report(_failed(name, error))
+                self.report(_failure(name, error))
 
 
-def _failed(name: str, error: Exception | SystemExit) -> Finding:
+def _failure(name: str, error: Exception | SystemExit) -> Finding:
     return Finding(
         code="HR875",
         what=f"the observer {name} did not get an event, and gets no more: {type(error).__name__}: {error}",

@@ -42,14 +42,14 @@ class Otlp(Observer):
     def __init__(self, metrics: MetricsObserver, report: Callable[[Finding], None]) -> None:
         self._metrics, self._report = metrics, report
         self._away: set[str] = set()
-        self._why = _LastWords()
+        self._why = _LastMessage()
         self._snapshot: tuple[float, dict[str, Any]] = (0.0, {})
         self._closers: list[Callable[[], Any]] = []
         resource = _require("sdk.resources").Resource.create(_resource(metrics.app))
         self._listen()
         try:
-            self._histogram: Any = self._send_metrics(resource) if _wanted("METRICS") else None
-            self._tracer: Any = self._send_traces(resource) if _wanted("TRACES") else None
+            self._histogram: Any = self._send_metrics(resource) if _is_wanted("METRICS") else None
+            self._tracer: Any = self._send_traces(resource) if _is_wanted("TRACES") else None
         except Exception as error:
             self.close()
             if isinstance(error, PlatformError):
@@ -83,7 +83,7 @@ class Otlp(Observer):
     def _send_metrics(self, resource: Any) -> Any:
         sdk, export = _require("sdk.metrics"), _require("sdk.metrics.export")
         exporter = _require("exporter.otlp.proto.http.metric_exporter").OTLPMetricExporter()
-        self._tell_of(exporter, "metrics", export.MetricExportResult.SUCCESS)
+        self._report_failures(exporter, "metrics", export.MetricExportResult.SUCCESS)
         reader = export.PeriodicExportingMetricReader(exporter)
         provider = sdk.MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._closers.append(provider.shutdown)
@@ -93,7 +93,7 @@ class Otlp(Observer):
                 make = getattr(meter, f"create_observable_{family.type}")
                 make(
                     otlp_name(family.name),
-                    [lambda _, name=family.name: self._observed(name)],
+                    [lambda _, name=family.name: self._observations(name)],
                     unit=unit_of(family.name),
                     description=family.documentation,
                 )
@@ -108,13 +108,13 @@ class Otlp(Observer):
     def _send_traces(self, resource: Any) -> Any:
         sdk, export = _require("sdk.trace"), _require("sdk.trace.export")
         exporter = _require("exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter()
-        self._tell_of(exporter, "traces", export.SpanExportResult.SUCCESS)
+        self._report_failures(exporter, "traces", export.SpanExportResult.SUCCESS)
         provider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
         provider.add_span_processor(export.BatchSpanProcessor(exporter))
         self._closers.append(provider.shutdown)
         return provider.get_tracer("headrace", version("headrace"))
 
-    def _observed(self, name: str) -> Iterator[Any]:
+    def _observations(self, name: str) -> Iterator[Any]:
         made_at, families = self._snapshot
         if time.monotonic() - made_at > _SNAPSHOT_SECONDS:
             families = {family.name: family for family in self._metrics.registry.collect()}
@@ -135,11 +135,11 @@ class Otlp(Observer):
             child.end(at + int(end * 1e6))
         span.end(at + int(record.duration_ms * 1e6))
 
-    def _tell_of(self, exporter: Any, kind: str, success: Any) -> None:
+    def _report_failures(self, exporter: Any, kind: str, success: Any) -> None:
         """Report failures to send, which the library only logs."""
         export = exporter.export
 
-        def exported(*given: Any, **named: Any) -> Any:
+        def export_and_report(*given: Any, **named: Any) -> Any:
             result = export(*given, **named)
             if result is success:
                 self._away.discard(kind)
@@ -148,7 +148,7 @@ class Otlp(Observer):
                 self._report(_away(kind, exporter._endpoint, self._why.said))
             return result
 
-        exporter.export = exported
+        exporter.export = export_and_report
 
     def _listen(self) -> None:
         for name in _LOGGERS:
@@ -157,7 +157,7 @@ class Otlp(Observer):
             logger.propagate = False
 
 
-class _LastWords(logging.Handler):
+class _LastMessage(logging.Handler):
     """Keeps why the library could not send."""
 
     said = ""
@@ -194,7 +194,7 @@ def _resource(app: str) -> dict[str, Any]:
     return found
 
 
-def _wanted(signal: str) -> bool:
+def _is_wanted(signal: str) -> bool:
     """Whether the variables ask for metrics or traces; raises PlatformError where they ask for another protocol."""
     if os.environ.get(f"OTEL_{signal}_EXPORTER", "").strip() == "none":
         return False

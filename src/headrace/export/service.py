@@ -21,7 +21,7 @@ from string import Template
 from headrace.contract import BatchRecord, BatchWork, Observer
 from headrace.control.board import Board
 from headrace.errors import FINAL_EXIT_CODES, Finding, HeadraceError
-from headrace.export.serving import asked_at
+from headrace.export.serving import url_address
 from headrace.model import Project
 from headrace.model.operations import Metrics
 from headrace.units import Duration
@@ -71,7 +71,7 @@ def unit(
             what=f"the service would run as root, to whom {project.root} belongs",
             fix="name an unprivileged user who may write into the storage directory: --user NAME",
         )
-    if refused := _refused_place(owner, project):
+    if refused := _place_refusal(owner, project):
         raise HeadraceError(refused)
     name = unit_name(project)
     java = os.environ.get("JAVA_HOME")
@@ -90,9 +90,9 @@ def unit(
         open_files=OPEN_FILES,
         user=owner,
         root=_text(root),
-        environment="\n".join(f"Environment={_quoted(pair)}" for pair in environment),
+        environment="\n".join(f"Environment={_quote(pair)}" for pair in environment),
         name=name,
-        command=" ".join(map(_quoted, (*called, "run"))),
+        command=" ".join(map(_quote, (*called, "run"))),
         stop_seconds=f"{stop_timeout.seconds:.0f}",
         restarts="\n".join(BACKOFF if systemd is not None and systemd >= SYSTEMD_WITH_BACKOFF else NO_BACKOFF),
         final_exit_codes=" ".join(map(str, FINAL_EXIT_CODES)),
@@ -122,7 +122,7 @@ def _is_root(user: str) -> bool:
         return user == "root"
 
 
-def _refused_place(user: str, project: Project) -> Finding | None:
+def _place_refusal(user: str, project: Project) -> Finding | None:
     """Why `user`, if this machine knows them, cannot run the project, by the rights of its directories."""
     # Whoever is not known here, or what cannot be looked at, is not judged.
     with suppress(KeyError, OSError):
@@ -133,7 +133,7 @@ def _refused_place(user: str, project: Project) -> Finding | None:
             while not place.exists():
                 place = place.parent
             for directory, needed in ((place, bits), *((parent, 0o1) for parent in place.parents)):
-                if not _may(known.pw_uid, groups, directory, needed):
+                if not _has_rights(known.pw_uid, groups, directory, needed):
                     return Finding(
                         code="HR877",
                         what=f"the user {user} may not {verb} {place}, for the rights of {directory}",
@@ -142,7 +142,7 @@ def _refused_place(user: str, project: Project) -> Finding | None:
     return None
 
 
-def _may(uid: int, groups: list[int], directory: Path, needed: int) -> bool:
+def _has_rights(uid: int, groups: list[int], directory: Path, needed: int) -> bool:
     """Whether the mode of a directory gives all the bits of `needed`; an access list may give more, and is not read."""
     with suppress(OSError):
         if hasattr(os, "getxattr") and os.getxattr(directory, "system.posix_acl_access"):
@@ -265,7 +265,7 @@ def _scrape(project: Project) -> str:
         "scrape_configs:\n"
         "  - job_name: headrace\n"
         f"{token}"
-        f"    static_configs: [{{targets: ['{asked_at(served.address, served.port)}']}}]\n"
+        f"    static_configs: [{{targets: ['{url_address(served.address, served.port)}']}}]\n"
     )
 
 
@@ -282,7 +282,7 @@ def _text(value: str) -> str:
     return value.replace("%", "%%")
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     """One word of a line of words. Source: systemd.syntax(7), systemd.service(5)."""
     plain = _text(value)
     if re.fullmatch(r"[A-Za-z0-9./_:@%+=-]+", plain):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CLOSING_SECONDS = 5.0
 
 
-def asked_at(host: str, port: int) -> str:
+def url_address(host: str, port: int) -> str:
     """Host and port as a URL has them; of what listens at every address of this machine, the machine's name."""
     address = ip_address(host)
     name = socket.gethostname() if address is not None and address.is_unspecified else host
@@ -88,7 +88,7 @@ def with_headers(app: ASGIApp, headers: Mapping[str, str]) -> ASGIApp:
 
 
 @contextmanager
-def beside(server: uvicorn.Server, made: socket.socket, name: str) -> Iterator[None]:
+def serve_in_thread(server: uvicorn.Server, made: socket.socket, name: str) -> Iterator[None]:
     """Serve while the block runs, in a thread of its own; who asks at once waits for the thread."""
     made.listen()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, name=name, daemon=True)

@@ -42,19 +42,19 @@ def health(
         batches = list(own)
         busy = [record for record in batches if record.rows > 0][-2 * ENOUGH :]
         if len(busy) == 2 * ENOUGH:
-            yield from _falling_behind(query, busy)
-            yield from _piling_up(query, busy)
+            yield from _find_slow_batches(query, busy)
+            yield from _find_growing_lag(query, busy)
         if len(busy) >= ENOUGH:
-            yield from _held_back(query, busy[-ENOUGH:], watermarked)
-        yield from _standing(query, busy)
-        yield from wrong_times(batches)
-        yield from _over_budget(query, batches, state_budget_bytes)
-        yield from _rising(query, batches[-2 * ENOUGH :])
-        yield from _growing(query, batches[-2 * ENOUGH :])
-        yield from _dropping(query, batches[-2 * ENOUGH :])
+            yield from _find_held_watermark(query, busy[-ENOUGH:], watermarked)
+        yield from _find_stuck_watermark(query, busy)
+        yield from find_wrong_times(batches)
+        yield from _find_large_state(query, batches, state_budget_bytes)
+        yield from _find_rising_lateness(query, batches[-2 * ENOUGH :])
+        yield from _find_growing_state(query, batches[-2 * ENOUGH :])
+        yield from _find_late_rows(query, batches[-2 * ENOUGH :])
 
 
-def _falling_behind(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
+def _find_slow_batches(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     # The middle one of the rates: one batch that was held up by its machine makes both of its neighbours' rates odd.
     processed = median(1000 * record.rows / max(1, record.duration_ms) for record in busy)
     arriving = median(record.input_rate for record in busy)
@@ -70,7 +70,7 @@ def _falling_behind(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
         )
 
 
-def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
+def _find_growing_lag(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     """With a rate limit on its source a query that falls behind shows it in the lag alone."""
     waiting = [record.backlog for record in busy if record.backlog is not None]
     if len(waiting) < len(busy):
@@ -91,7 +91,7 @@ def _piling_up(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
         )
 
 
-def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]) -> Iterator[Finding]:
+def _find_held_watermark(query: str, busy: list[BatchRecord], watermarked: Collection[str]) -> Iterator[Finding]:
     """One watermarked input gives rows, another gives none, and the watermark, which is the least of both, stands."""
     if len({record.watermark for record in busy}) > 1:
         return
@@ -108,17 +108,17 @@ def _held_back(query: str, busy: list[BatchRecord], watermarked: Collection[str]
     yield _of_query(
         query,
         "HR684",
-        what=f"its watermark {stands}, held back by {_named(idle)}: no row came from there in {ENOUGH} batches, "
+        what=f"its watermark {stands}, held back by {_quote_names(idle)}: no row came from there in {ENOUGH} batches, "
         + " and ".join(f"{count:,} from '{name}'" for name, count in rows.items() if count),
-        fix=f"see why {_named(idle)} gives nothing; rows of outer joins without a match, and windows in append mode, "
-        "come out when it gives later events",
+        fix=f"see why {_quote_names(idle)} gives nothing; rows of outer joins without a match, and windows in append "
+        "mode, come out when it gives later events",
     )
 
 
 NULL_TIMES = "HR685"
 
 
-def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
+def find_wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
     """What is wrong with the event times of a query's last batches: some are NULL, or its watermark is in the future.
 
     Rows without a time are reported while they come, with how many have come in all.
@@ -152,7 +152,7 @@ def wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
         )
 
 
-def _standing(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
+def _find_stuck_watermark(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     """Rows come, and none of them is newer than those before, so that the watermark stands."""
     newest = [record.event_max for record in busy if record.event_max is not None]
     if len(newest) < 2 * ENOUGH or len({record.watermark for record in busy}) > 1 or max(newest) > newest[0]:
@@ -174,7 +174,7 @@ def _standing(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
     )
 
 
-def _over_budget(query: str, batches: list[BatchRecord], budget: int | None) -> Iterator[Finding]:
+def _find_large_state(query: str, batches: list[BatchRecord], budget: int | None) -> Iterator[Finding]:
     size = batches[-1].state_bytes
     if budget is not None and size is not None and size > budget:
         largest = max(batches[-1].operators, key=lambda operator: operator.bytes, default=None)
@@ -187,7 +187,7 @@ def _over_budget(query: str, batches: list[BatchRecord], budget: int | None) -> 
         )
 
 
-def _rising(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
+def _find_rising_lateness(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
     """Late rows are usual; that ever more come is not."""
     if len(batches) < 2 * ENOUGH:
         return
@@ -208,7 +208,7 @@ def _late_share(batches: list[BatchRecord]) -> float:
     return sum(record.dropped_by_watermark for record in batches) / rows if rows else 0.0
 
 
-def _named(names: list[str]) -> str:
+def _quote_names(names: list[str]) -> str:
     return " and ".join(f"'{name}'" for name in names)
 
 
@@ -224,7 +224,7 @@ def _slowest(busy: list[BatchRecord]) -> str:
     return f"{part} ({duration / len(busy):,.0f} ms)"
 
 
-def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
+def _find_growing_state(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
     sizes = [record.state_rows for record in batches if record.state_rows is not None]
     # Below a watermark state is let go of: it grows until the first of it is old enough, and its budget bounds it.
     if len(sizes) < 2 * ENOUGH or sizes[0] == 0 or batches[-1].watermark is not None:
@@ -238,7 +238,7 @@ def _growing(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
         )
 
 
-def _dropping(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
+def _find_late_rows(query: str, batches: list[BatchRecord]) -> Iterator[Finding]:
     dropped = sum(record.dropped_by_watermark for record in batches)
     if dropped:
         yield _of_query(
@@ -258,7 +258,7 @@ UNKNOWN_SECONDS = 900.0
 TRIGGERS = GAPS = 10
 
 
-def no_commit(
+def find_stall(
     query: str, records: Sequence[BatchRecord], *, silent_seconds: float, trigger_seconds: float
 ) -> Iterator[Finding]:
     """No batch was committed for many times what the longest took, and no task of the running one did anything.
@@ -279,7 +279,7 @@ def no_commit(
         )
 
 
-def silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime) -> Iterator[Finding]:
+def find_silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime) -> Iterator[Finding]:
     """A source that gave rows again and again gives none for much longer than it ever paused.
 
     now: when Spark last told that it was asked; while a batch runs, no source is.
@@ -301,7 +301,7 @@ def silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime)
             )
 
 
-def lost_executors(before: Collection[str], now: Collection[str]) -> Iterator[Finding]:
+def find_lost_executors(before: Collection[str], now: Collection[str]) -> Iterator[Finding]:
     """Executors that were there at the last look and are not any more."""
     lost = sorted(set(before) - set(now))
     if lost:
@@ -315,7 +315,7 @@ def lost_executors(before: Collection[str], now: Collection[str]) -> Iterator[Fi
         )
 
 
-def forgotten(master: str, seconds: float) -> Finding:
+def lost_application(master: str, seconds: float) -> Finding:
     """No master that can be reached knows the application, which has had no executor for so long."""
     return Finding(
         code="HR863",

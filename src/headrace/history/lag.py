@@ -45,7 +45,7 @@ class SourceLags:
         until its batch is counted. Those of other queries are as the history knows them.
         """
         until = time.monotonic() + ANSWER_SECONDS
-        counted = {**self._recorded(), **(counted or {})}
+        counted = {**self._recorded_batches(), **(counted or {})}
         with self._guard:
             questions = {
                 name: self._question(name, counted.get(name)) for name in queries if name in self._project.queries
@@ -54,9 +54,9 @@ class SourceLags:
             if not question.late:
                 question.answered.wait(max(0.0, until - time.monotonic()))
                 question.late = not question.answered.is_set()
-        return {name: dict(question.known()) for name, question in questions.items()}
+        return {name: dict(question.latest()) for name, question in questions.items()}
 
-    def _recorded(self) -> dict[str, int]:
+    def _recorded_batches(self) -> dict[str, int]:
         with suppress(HeadraceError, OSError), History.open(self._file, read_only=True) as history:
             return history.newest_batches()
         return {}
@@ -116,14 +116,16 @@ class _Question:
         with suppress(Exception):
             if self.query.sink.facts.durable:
                 layout = layout_of(self.project, self.query)
-                for name, lag in _asked(self.project, self.query, layout, -1 if self.counted is None else self.counted):
+                for name, lag in _ask_sources(
+                    self.project, self.query, layout, -1 if self.counted is None else self.counted
+                ):
                     if lag is not None:
                         self.answers[name] = (time.time(), lag)
         ended = time.monotonic()
         self.fresh_until = ended + max(FRESH_SECONDS, FRESH_SHARE * (ended - since))
         self.answered.set()
 
-    def known(self) -> Iterator[tuple[str, Lag | None]]:
+    def latest(self) -> Iterator[tuple[str, Lag | None]]:
         """Each source with its answer, which has its time where it is not of the newest question."""
         for source in self.project.sources_of(self.query) if self.query.sink.facts.durable else ():
             at, lag = self.answers.get(source.name, (0.0, None))
@@ -144,24 +146,24 @@ def lags(
     batch after which it is asked; None: the newest. cheap: sources whose lag Spark reports of each batch are not asked.
     """
     try:
-        return dict(_asked(project, query, layout, counted, cheap=cheap))
+        return dict(_ask_sources(project, query, layout, counted, cheap=cheap))
     except (HeadraceError, OSError):
         return {}
 
 
-def _asked(
+def _ask_sources(
     project: Project, query: Query, layout: QueryLayout, counted: int | None = None, *, cheap: bool = False
 ) -> Iterator[tuple[str, Lag | None]]:
     """Each source with its answer; `cheap`: those whose lag Spark reports of each batch are not asked."""
     sources = project.sources_of(query)
-    prefixes = _reached(layout, [source.name for source in sources], counted)
+    prefixes = _read_prefixes(layout, [source.name for source in sources], counted)
     further = further_uses((source.name for source in sources), prefixes)
     for source in sources:
         reported = cheap and overrides(source.connector, "reported_lag")
         yield source.name, None if reported else _lag_of(source, prefixes, further)
 
 
-def reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
+def read_reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
     """The same as Spark's report of a batch tells it, without asking anybody; of sources that know to read it."""
     found: dict[str, Lag] = {}
     sources = {source.name: source.connector for source in project.sources_of(query)}
@@ -201,13 +203,13 @@ def _lag_of(source: NamedSource, prefixes: Mapping[str, SourcePrefix], further: 
     return max(known, key=lambda each: each.count) if len(known) == len(found) else None
 
 
-def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What the sources of `query` hold and will never give, without a JVM."""
     sources = project.sources_of(query)
     if not any(overrides(source.connector, "left_out") for source in sources):
         return
     try:
-        prefixes = _reached(layout, [source.name for source in sources])
+        prefixes = _read_prefixes(layout, [source.name for source in sources])
         found = [(source, each) for source in sources for each in source.connector.left_out(prefixes[source.name])]
     except (HeadraceError, OSError):
         return
@@ -221,7 +223,7 @@ def left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         )
 
 
-def _reached(layout: QueryLayout, names: list[str], counted: int | None = None) -> dict[str, SourcePrefix]:
+def _read_prefixes(layout: QueryLayout, names: list[str], counted: int | None = None) -> dict[str, SourcePrefix]:
     """How far each of the sources was read: the newest committed batch alone, or the one that is `counted` before it.
 
     All batches since the first would be read from the archive, which takes seconds after a day of a batch a second.
@@ -237,7 +239,7 @@ def _reached(layout: QueryLayout, names: list[str], counted: int | None = None) 
     return committed_prefix(checkpoint, Archive(layout.archive), names, through, since=through)
 
 
-def committed_prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
+def read_committed_prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
     """What each of the sources has given to the batches that are committed."""
     checkpoint = Checkpoint(layout.checkpoint)
     through = checkpoint.last_committed

@@ -58,7 +58,7 @@ def batch_page(
     """The newest batches below `before` that `search` finds; raises SearchError."""
     where, values = _condition(search)
     top = before if before is not None else 2**62
-    with history._reading() as db:
+    with history._snapshot() as db:
         found = db.execute(
             f"SELECT min(batch), count(*) FROM (SELECT batch FROM batches WHERE {_OF} AND batch < ? "
             "ORDER BY batch DESC LIMIT ?)",
@@ -78,11 +78,11 @@ def batch_page(
     return BatchPage(batches=tuple(map(_record, (text for _, text in shown))), before=following)
 
 
-def sampled(
+def sample_batches(
     history: History, query: str, generation: int, *, seconds: float | None = None, most: int = 2_000
 ) -> Sample:
     """The batches of the last `seconds` before the newest one (None: all), thinned out evenly to `most`."""
-    with history._reading() as db:
+    with history._snapshot() as db:
         ends = db.execute(f"SELECT min(batch), max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()
         if ends[0] is None:
             return Sample(batches=(), step=1)
@@ -107,7 +107,7 @@ def sampled(
 
 def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any]]:
     """The newest runs of a query as plain data, the newest first."""
-    with history._reading() as db:
+    with history._snapshot() as db:
         rows = db.execute(
             "SELECT id, generation, pid, state, started, ended, error FROM runs WHERE query = ? "
             "ORDER BY id DESC LIMIT ?",
@@ -126,7 +126,7 @@ def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any
 
 def spark_page(history: History, query: str, run: int) -> str | None:
     """Where Spark served its own page when this run of the query started; None where it serves none."""
-    with history._reading() as db:
+    with history._snapshot() as db:
         row = db.execute(
             "SELECT json_extract(detail, '$.spark_page') FROM events WHERE query = ? AND run = ? AND kind = 'started' "
             "ORDER BY id DESC LIMIT 1",
@@ -137,7 +137,7 @@ def spark_page(history: History, query: str, run: int) -> str | None:
 
 def verdicts_of(history: History, query: str, limit: int = 100) -> list[dict[str, Any]]:
     """The newest verdicts of a query, in order, each with when it was given."""
-    with history._reading() as db:
+    with history._snapshot() as db:
         rows = db.execute(
             "SELECT at, verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT ?", (query, limit)
         ).fetchall()
@@ -156,7 +156,7 @@ class LateBatch:
 
 def late_batches(history: History, query: str, generation: int, most: int = 10_000) -> list[LateBatch]:
     """Those among the newest `most` batches, in order; late is what is behind the watermark of the batch before."""
-    with history._reading() as db:
+    with history._snapshot() as db:
         last = db.execute(f"SELECT max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()[0]
         rows = db.execute(
             "SELECT batch, json_extract(record, '$.dropped_by_watermark') AS late, "
@@ -174,7 +174,7 @@ def late_batches(history: History, query: str, generation: int, most: int = 10_0
 
 def change_mark(history: History) -> int:
     """A number that is another one once any other process has written to the history."""
-    with history._reading() as db:
+    with history._snapshot() as db:
         return int(db.execute("PRAGMA data_version").fetchone()[0])
 
 

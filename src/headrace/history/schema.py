@@ -34,11 +34,6 @@ _TABLES = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, query TEXT, run INTEGER,
         kind TEXT NOT NULL, detail TEXT NOT NULL)""",
     "CREATE INDEX events_of_query ON events (query, id)",
-    """CREATE TABLE minutes (
-        query TEXT NOT NULL, generation INTEGER NOT NULL, minute INTEGER NOT NULL,
-        batches INTEGER NOT NULL, rows INTEGER NOT NULL, duration_ms INTEGER NOT NULL, longest_ms INTEGER NOT NULL,
-        late INTEGER NOT NULL, lag INTEGER, state_rows INTEGER, state_bytes INTEGER, watermark REAL,
-        PRIMARY KEY (query, generation, minute)) WITHOUT ROWID""",
     # The one state of each query, and the process whose run it belongs to.
     """CREATE TABLE states (
         query TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, birth TEXT, seen REAL NOT NULL,
@@ -47,13 +42,6 @@ _TABLES = (
         query TEXT NOT NULL, generation INTEGER NOT NULL, rows INTEGER NOT NULL,
         PRIMARY KEY (query, generation)) WITHOUT ROWID""",
 )
-# The batches of a minute together, which stay when the batches are gone. The last one tells how much waits and is kept.
-ADD_TO_MINUTE = """INSERT INTO minutes VALUES (:query, :generation, :minute, 1, :rows, :ms, :ms, :late, :lag,
-        :state_rows, :state_bytes, :watermark)
-    ON CONFLICT (query, generation, minute) DO UPDATE SET
-        batches = batches + 1, rows = rows + excluded.rows, duration_ms = duration_ms + excluded.duration_ms,
-        longest_ms = max(longest_ms, excluded.longest_ms), late = late + excluded.late, lag = excluded.lag,
-        state_rows = excluded.state_rows, state_bytes = excluded.state_bytes, watermark = excluded.watermark"""
 # What another file knows of a generation, brought into this one. The total of batches that it knows no more stays.
 _OF = "query = :query AND generation = :generation"
 _RUN = "query, generation, host, pid, birth, mode, trigger_text, sink, state, restarts, started, seen, ended, error"
@@ -139,7 +127,7 @@ def faults(path: Path) -> Iterator[None]:
         ) from error
 
 
-def nothing_yet(path: Path) -> CheckpointError:
+def no_history(path: Path) -> CheckpointError:
     """There is no file to read."""
     return CheckpointError(
         code="HR534",
@@ -149,7 +137,7 @@ def nothing_yet(path: Path) -> CheckpointError:
     )
 
 
-def newer(path: Path, found: int) -> CheckpointError:
+def newer_history(path: Path, found: int) -> CheckpointError:
     """The file was written by a later Headrace."""
     return CheckpointError(
         code="HR531",

@@ -15,7 +15,7 @@ from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding, PlainData
-from headrace.history.health import wrong_times
+from headrace.history.health import find_wrong_times
 from headrace.queries.processes import birth
 from headrace.units import instant
 
@@ -90,36 +90,6 @@ class QueryStatus(PlainData):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Minute(PlainData):
-    """What the batches that began in one minute did together.
-
-    duration_ms, longest_ms: of all of them, and of the longest. late: as Spark counts. lag, state_rows, state_bytes,
-    watermark: of the last.
-    """
-
-    at: datetime
-    batches: int
-    rows: int
-    duration_ms: int
-    longest_ms: int
-    late: int
-    lag: int | None
-    state_rows: int | None
-    state_bytes: int | None
-    watermark: datetime | None
-
-    @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Minute:
-        facts = {name: row[name] for name in cls.__dataclass_fields__ if name not in ("at", "watermark")}
-        mark = row["watermark"]
-        return cls(
-            **facts,
-            at=instant(row["minute"] * 60),
-            watermark=None if mark is None else instant(mark),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Event(PlainData):
     """Something that happened to a query, or to the application where `query` is None; `detail` is plain data."""
 
@@ -146,7 +116,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     now = _state(query, run, kept)
     if run is None:
         assert kept is not None, "a query is known by its run or by its state"
-        run = _not_begun(kept)
+        run = _placeholder_run(kept)
     whose = (query, run["generation"])
     text = db.execute(
         "SELECT record FROM batches WHERE query = ? AND generation = ? ORDER BY batch DESC LIMIT 1", whose
@@ -191,7 +161,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
         null_times=_null_times(last) if last else {},
-        wrong_times=tuple(wrong_times([last])) if last else (),
+        wrong_times=tuple(find_wrong_times([last])) if last else (),
     )
 
 
@@ -237,7 +207,7 @@ def is_alive(process: Row) -> bool:
 
 def state_of(kept: Row) -> QueryState:
     """The state that is kept of a query; `killed` once its process is gone without a word."""
-    return _or_killed(QueryState.from_dict(json.loads(kept["state"])), kept)
+    return _with_killed(QueryState.from_dict(json.loads(kept["state"])), kept)
 
 
 def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
@@ -247,16 +217,16 @@ def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
     assert run is not None, "a query is known by its run or by its state"
     cause = _error_of(run["error"])[0] if run["state"] == "failed" else None
     since = instant(run["ended"] or run["started"])
-    return _or_killed(QueryState(query=query, state=run["state"], since=since, cause=cause), run)
+    return _with_killed(QueryState(query=query, state=run["state"], since=since, cause=cause), run)
 
 
-def _or_killed(state: QueryState, process: Row) -> QueryState:
+def _with_killed(state: QueryState, process: Row) -> QueryState:
     if state.has_ended or is_alive(process):
         return state
     return replace(state, state="killed", since=instant(process["seen"]), next_attempt=None, healthy=False, waits=None)
 
 
-def _not_begun(kept: Row) -> dict[str, Any]:
+def _placeholder_run(kept: Row) -> dict[str, Any]:
     """What stands for the run of a query that has not begun one."""
     named = {"mode": "", "trigger_text": "", "sink": "", "error": None, "ended": None}
     return {"id": 0, "generation": 1, "pid": kept["pid"], "started": kept["seen"], "seen": kept["seen"], **named}

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,8 +17,8 @@ from typing import Any
 from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
-from headrace.history.schema import ADD_TO_MINUTE, TAKE_OVER, VERSION, create, faults, newer, nothing_yet
-from headrace.history.status import Event, Minute, QueryStatus, is_alive, state_of, status_of, verdict_of
+from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer_history, no_history
+from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of, verdict_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
 from headrace.units import instant
@@ -28,7 +27,6 @@ BATCHES_KEPT = 10_000
 RUNS_KEPT = 1_000
 VERDICTS_KEPT = 100
 EVENTS_KEPT = 10_000
-MINUTES_KEPT = 90 * 24 * 60
 _PRUNE_EVERY = 50
 _BUSY_SECONDS = 5.0
 
@@ -53,7 +51,7 @@ class History:
         with faults(path):
             if read_only:
                 if not path.exists():
-                    raise nothing_yet(path)
+                    raise no_history(path)
                 connection = _connect_to_read(path)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -63,11 +61,11 @@ class History:
             try:
                 found = connection.execute("PRAGMA user_version").fetchone()[0]
                 if found > VERSION:
-                    raise newer(path, found)
+                    raise newer_history(path, found)
                 if not read_only:
                     create(connection)
                 elif found == 0:
-                    raise nothing_yet(path)
+                    raise no_history(path)
             except BaseException:
                 connection.close()
                 raise
@@ -91,7 +89,7 @@ class History:
 
     def newest_run(self, query: str) -> int:
         """The number of the run of `query` that began last, in whatever process; 0 if there is none."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             return int(db.execute("SELECT coalesce(max(id), 0) FROM runs WHERE query = ?", (query,)).fetchone()[0])
 
     def state(self, state: QueryState, run: int | None = None) -> None:
@@ -142,11 +140,11 @@ class History:
 
         Where the file may only be read it stays as it is, and each look tells so again.
         """
-        with self._reading() as db:
-            if not _killed(db):
+        with self._snapshot() as db:
+            if not _killed_states(db):
                 return
         with suppress(HeadraceError), History.open(self._path) as writing, writing._transaction() as db:
-            for row in _killed(db):
+            for row in _killed_states(db):
                 _end_killed(db, row)
 
     def record(self, run: int, record: BatchRecord) -> None:
@@ -161,20 +159,18 @@ class History:
                 "SELECT rows, record FROM batches WHERE query = ? AND generation = ? AND batch = ?", batch
             ).fetchone()
             db.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*batch, run, record.rows, text))
-            before = (old[0], _quarantined(old[1])) if old else (0, 0)
+            before = (old[0], _quarantined_rows(old[1])) if old else (0, 0)
             self._add_rows(db, tuple(about), record.rows - before[0], record.quarantined - before[1])
             db.execute("UPDATE runs SET seen = ? WHERE id = ?", (time.time(), run))
-            if old is None:
-                db.execute(ADD_TO_MINUTE, _minute(about[0], about[1], record))
             if record.batch % _PRUNE_EVERY == 0:
                 self._prune(db, about[0])
 
-    def unreported(self, query: str, generation: int, through: int) -> list[int]:
+    def unreported_batches(self, query: str, generation: int, through: int) -> list[int]:
         """The batches up to `through`, all committed, of which an earlier run should have told and did not.
 
         Those before the first one that is kept do not count; nor do any where the history knows of no earlier run.
         """
-        with self._reading() as db:
+        with self._snapshot() as db:
             of_query = (query, generation)
             runs = db.execute("SELECT count(*) FROM runs WHERE query = ? AND generation = ?", of_query).fetchone()[0]
             found = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
@@ -183,7 +179,7 @@ class History:
 
     def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
         """The newest batches of a generation of a query (None: the newest first), in order."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT record FROM batches WHERE query = ? AND generation = coalesce(?, generation) "
                 "ORDER BY generation DESC, batch DESC LIMIT ?",
@@ -204,7 +200,7 @@ class History:
 
     def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
         """The newest events (of `query`) whose number is greater than `after`, in order."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
                 (after, query, count),
@@ -223,7 +219,7 @@ class History:
 
     def verdicts(self) -> dict[str, dict[str, Any]]:
         """The newest verdict of each query that has one."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
             ).fetchall()
@@ -231,28 +227,17 @@ class History:
 
     def newest_batches(self) -> dict[str, int]:
         """The newest batch of each query in the generation of its newest run, of those that have one."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute(
                 "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
                 "WHERE id IN (SELECT max(id) FROM runs GROUP BY query) GROUP BY runs.query"
             ).fetchall()
         return dict(map(tuple, rows))
 
-    def minutes(self, query: str, *, since: datetime | None = None, generation: int | None = None) -> list[Minute]:
-        """What the batches of each minute did together, of a generation of a query (None: the newest), in order."""
-        first = 0 if since is None else int(since.timestamp() // 60)
-        with self._reading() as db:
-            rows = db.execute(
-                "SELECT * FROM minutes WHERE query = :query AND minute >= :first AND generation = "
-                "coalesce(:generation, (SELECT max(generation) FROM minutes WHERE query = :query)) ORDER BY minute",
-                {"query": query, "first": first, "generation": generation},
-            ).fetchall()
-        return [Minute.from_row(dict(row)) for row in rows]
-
     def rename(self, former: str, query: str) -> None:
         """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals", "quarantined", "verdicts", "events", "minutes", "states"):
+            for table in ("runs", "batches", "totals", "quarantined", "verdicts", "events", "states"):
                 db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
 
     def record_verdict(self, query: str, verdict_json: str) -> None:
@@ -288,7 +273,7 @@ class History:
     def forget(self, query: str, generation: int) -> None:
         """Let nothing be known of a generation that was given up; the next one may have its number."""
         with self._transaction() as db:
-            for table in ("runs", "batches", "totals", "quarantined", "minutes"):
+            for table in ("runs", "batches", "totals", "quarantined"):
                 db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
             # It may be of that generation; what is left of runs tells how the query stands.
             db.execute("DELETE FROM states WHERE query = ?", (query,))
@@ -306,9 +291,11 @@ class History:
             if found:
                 keep(found)
                 db.execute(f"DELETE {among}", (*whose, after))
-                self._add_rows(db, whose, -sum(row[2] for row in found), -sum(_quarantined(row[3]) for row in found))
+                self._add_rows(
+                    db, whose, -sum(row[2] for row in found), -sum(_quarantined_rows(row[3]) for row in found)
+                )
 
-    def bring_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
+    def restore_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
         """Take `take_batches` back; what is known meanwhile stays."""
         whose = (query, generation)
         with self._transaction() as db:
@@ -317,7 +304,7 @@ class History:
                     "INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?)", (*whose, batch, run, rows, record)
                 )
                 if done.rowcount:
-                    self._add_rows(db, whose, rows, _quarantined(record))
+                    self._add_rows(db, whose, rows, _quarantined_rows(record))
 
     @staticmethod
     def _add_rows(db: sqlite3.Connection, whose: tuple[str, int], rows: int, quarantined: int) -> None:
@@ -330,7 +317,7 @@ class History:
 
     def statuses(self) -> list[QueryStatus]:
         """How each query stands, by name."""
-        with self._reading() as db:
+        with self._snapshot() as db:
             rows = db.execute("SELECT * FROM runs WHERE id IN (SELECT max(id) FROM runs GROUP BY query)").fetchall()
             runs = {row["query"]: row for row in rows}
             states = db.execute("SELECT * FROM states").fetchall()
@@ -354,8 +341,6 @@ class History:
             "ORDER BY generation DESC, batch DESC LIMIT -1 OFFSET ?)",
             (query, BATCHES_KEPT),
         )
-        oldest = int(time.time() // 60) - MINUTES_KEPT
-        db.execute("DELETE FROM minutes WHERE query = ? AND minute < ?", (query, oldest))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -370,7 +355,7 @@ class History:
                 raise
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
         """One snapshot for everything that is read in the block."""
         with self._lock, faults(self._path):
             self._connection.execute("BEGIN")
@@ -381,12 +366,12 @@ class History:
                     self._connection.execute("ROLLBACK")
 
 
-def _quarantined(record: str) -> int:
+def _quarantined_rows(record: str) -> int:
     """How many rows of a batch were quarantined, by its record."""
     return sum(source.get("quarantined", 0) for source in json.loads(record)["sources"])
 
 
-def _killed(db: sqlite3.Connection) -> list[sqlite3.Row]:
+def _killed_states(db: sqlite3.Connection) -> list[sqlite3.Row]:
     """The kept states of queries whose process on this machine is gone and has not said how they ended."""
     rows = db.execute("SELECT * FROM states WHERE host = ?", (socket.gethostname(),)).fetchall()
     return [row for row in rows if json.loads(row["state"])["state"] not in ENDED and not is_alive(row)]
@@ -407,21 +392,6 @@ def _end_killed(db: sqlite3.Connection, row: sqlite3.Row) -> None:
         "INSERT INTO events (at, query, run, kind, detail) VALUES (?, ?, ?, 'killed', ?)",
         (time.time(), row["query"], run, json.dumps(detail)),
     )
-
-
-def _minute(query: str, generation: int, record: BatchRecord) -> dict[str, Any]:
-    return {
-        "query": query,
-        "generation": generation,
-        "minute": int(record.at.timestamp() // 60),
-        "rows": record.rows,
-        "ms": record.duration_ms,
-        "late": record.dropped_by_watermark,
-        "lag": record.backlog.count if record.backlog else None,
-        "state_rows": record.state_rows,
-        "state_bytes": record.state_bytes,
-        "watermark": record.watermark.timestamp() if record.watermark else None,
-    }
 
 
 def _connect(target: str) -> sqlite3.Connection:

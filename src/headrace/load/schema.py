@@ -194,7 +194,7 @@ def _connector(kind: registry.ConnectorKind, name: str) -> Schema:
         option: {**_or_variable(_texts(option_schema(cls, option))), **_described(docs.get(option))} for option in names
     }
     options: Schema = _object(names, made)
-    if required := registry.required(cls):
+    if required := registry.required_options(cls):
         options["required"] = required
     first = [made[names[0]]] if names and not set(required) - {names[0]} else []
     nothing = [] if required else [_NOTHING]

@@ -208,7 +208,9 @@ class Account:
             return
         missed: list[int] = []
         self.notes.record(
-            lambda history: missed.extend(history.unreported(running.query.name, running.layout.generation, committed))
+            lambda history: missed.extend(
+                history.unreported_batches(running.query.name, running.layout.generation, committed)
+            )
         )
         for found in missed_records(self.project, running, missed, self.spark):
             record = self._follow_on(watched, self._with_counters(watched, found))

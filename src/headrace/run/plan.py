@@ -242,7 +242,7 @@ def planned(request: Request, home: Home) -> Planned:
     with ONE_AT_A_TIME:
         register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
-    known = request.versions if request.versions is not None else tables.planned()
+    known = request.versions if request.versions is not None else tables.planned_versions()
     versions, told = tables.begin() if known is None else (known, ())
     counters = _counters(request, home)
     streams: dict[str, DataFrame] = {}

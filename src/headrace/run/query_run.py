@@ -21,8 +21,8 @@ from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, 
 from headrace.contract.observer import State
 from headrace.control.board import Order
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
-from headrace.history.health import NULL_TIMES, health, wrong_times
-from headrace.history.lag import lags, reported_lags, total
+from headrace.history.health import NULL_TIMES, find_wrong_times, health
+from headrace.history.lag import lags, read_reported_lags, total
 from headrace.model import Every, Project, Query, Trigger
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout
@@ -332,7 +332,7 @@ class QueryRun:
             self.lags = lags(project, self.query, self.running.layout, counted=record.batch, cheap=True)
             ended = time.monotonic()
             self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
-        found = {**self.lags, **reported_lags(project, self.query, record)}
+        found = {**self.lags, **read_reported_lags(project, self.query, record)}
         sources = tuple(replace(source, lag=found.get(source.name)) for source in record.sources)
         return replace(record, backlog=total(found), sources=sources)
 
@@ -340,7 +340,7 @@ class QueryRun:
         """What ails a query when it begins to: of one that is to end, its event times alone."""
         self.recent.append(record)
         facts = {"watermarked": self.running.watermarked, "state_budget_bytes": self.query.state_budget_bytes}
-        judged = wrong_times(self.recent) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
+        judged = find_wrong_times(self.recent) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
         found = {(finding.code, finding.severity): finding for finding in judged}
         yield from (found[mark] for mark in sorted(found.keys() - self.warnings))
         # Rows without a time are reported once.

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headrace.contract import Observer
-from headrace.control.board import Order, Orders, has_ended
+from headrace.control.board import Order, Orders, application_ended
 from headrace.errors import Finding
 from headrace.model import Continuous, Query
 from headrace.run.query_run import QueryRun, Watching
@@ -275,7 +275,7 @@ class OrderDesk:
     def close(self) -> None:
         """The run is over: answer all that was not carried out, and all that comes."""
         for order in (*self._deferred, *(each.order for each in self._states if each.order is not None)):
-            order.failed(has_ended(order.query))
+            order.failed(application_ended(order.query))
         self._orders.close()
 
     def _taken(self, query: str) -> Order | None:

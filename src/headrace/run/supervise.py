@@ -23,7 +23,7 @@ from headrace.export.metrics import MetricsObserver, require
 from headrace.export.observers import EventLines, Observers
 from headrace.export.otlp import Otlp
 from headrace.export.service import Notifier
-from headrace.export.serving import asked_at
+from headrace.export.serving import url_address
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query, Trigger
@@ -174,10 +174,10 @@ def controlled(
             reporter.note(_no_socket(error))
         else:
             stack.callback(server.close)
-            observers.add(EventLines(server.tell))
+            observers.add(EventLines(server.publish))
         yield observers
 
-    for finding in observers.untold():
+    for finding in observers.undelivered():
         reporter.note(finding)
 
 
@@ -202,11 +202,11 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
         return
     for module in ("starlette", "uvicorn"):
         require(module)
-    from headrace.export.metrics_server import metrics_served
+    from headrace.export.metrics_server import serve_metrics
 
-    port = stack.enter_context(metrics_served(settings, board, metrics))
+    port = stack.enter_context(serve_metrics(settings, board, metrics))
     if not settings.port:
-        what = f"metrics are served at http://{asked_at(settings.address, port)}/metrics"
+        what = f"metrics are served at http://{url_address(settings.address, port)}/metrics"
         observers.note(Finding(code="HR886", what=what))
 
 
@@ -220,7 +220,7 @@ def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
         observers.note(Finding(code="HR544", what=what, fix=fix))
         return
     observers.add(log)
-    stack.enter_context(log.taking_user_output())
+    stack.enter_context(log.capture_user_output())
     spark_lines = SparkLines(log)
     observers.add(spark_lines)
     taps.append(spark_lines.take)

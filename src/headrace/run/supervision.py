@@ -18,7 +18,7 @@ from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart, overrides
 from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.errors import Fenced, HeadraceError, QueryFailed
-from headrace.history.lag import left_out
+from headrace.history.lag import find_left_out
 from headrace.model import Once, Project, Query, Trigger
 from headrace.queries import driver_lock
 from headrace.queries.driver_lock import DriverLock
@@ -274,7 +274,7 @@ class Supervision:
             source_health=SourceHealth(
                 sources,
                 self.spark,
-                (lambda: left_out(self.project, query, layout)) if lasting else tuple,
+                (lambda: find_left_out(self.project, query, layout)) if lasting else tuple,
                 (lambda: find_recreated(self.project, query, layout, self.spark))
                 if lasting and any(overrides(source.connector, "object_ids") for source in sources)
                 else None,
@@ -446,7 +446,7 @@ def _brought_up(request: Request, tables: Tables | None) -> Begun:
                 for note in brought_along(project, query, spark) if tables is None else ():
                     request.tell(note)
         tables = tables or Tables(project, query, layout_of(project, query), spark)
-        planned = tables.planned()
+        planned = tables.planned_versions()
         finishing = planned is not None and planned != request.versions
         if finishing:
             request = replace(request, query=replace(query, trigger=Once()), versions=planned)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from headrace.errors import Finding
-from headrace.history.health import forgotten, lost_executors, no_commit, silent_sources
+from headrace.history.health import find_lost_executors, find_silent_sources, find_stall, lost_application
 from headrace.model import Every
 from headrace.run.batch_records import Account, Notes
 from headrace.run.query_run import QueryRun
@@ -53,7 +53,7 @@ class Vitals:
                 continue
             self._tell(watched, list(_judged(watched, now)))
         there = executors(self._spark)
-        for finding in lost_executors(self._executors, there):
+        for finding in find_lost_executors(self._executors, there):
             self._notes.tell(finding)
         self._executors, self._had_some = there, self._had_some or bool(there)
         # With dynamic allocation there are none as long as nothing is to be done.
@@ -73,7 +73,7 @@ class Vitals:
             with suppress(Exception):  # A session that has ended is seen by its queries.
                 if is_forgotten(self._spark):
                     master = str(self._spark.sparkContext.master)
-                    self.forgotten = forgotten(master, time.monotonic() - lost_at)
+                    self.forgotten = lost_application(master, time.monotonic() - lost_at)
 
         self._question = threading.Thread(target=ask, name="application", daemon=True)
         self._question.start()
@@ -95,5 +95,5 @@ def _judged(watched: QueryRun, now: float) -> Iterable[Finding]:
     seconds = trigger.interval.seconds if isinstance(trigger, Every) else 0.0
     name = watched.query.name
     silent, told = now - watched.moved_at, timedelta(seconds=now - watched.event_at)
-    yield from no_commit(name, watched.recent, silent_seconds=silent, trigger_seconds=seconds)
-    yield from silent_sources(name, watched.recent, now=datetime.now(timezone.utc) - told)
+    yield from find_stall(name, watched.recent, silent_seconds=silent, trigger_seconds=seconds)
+    yield from find_silent_sources(name, watched.recent, now=datetime.now(timezone.utc) - told)

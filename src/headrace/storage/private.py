@@ -82,7 +82,7 @@ def unwritable(place: str, error: OSError) -> PlatformError:
     """What is raised where a place of the storage cannot be written: for lack of space, or of the right to."""
     what = f"{place} cannot be written: {reason(error)}"
     if error.errno in FULL:
-        fix = "make room on that disk, and start again: what was committed is safe"
+        fix = "make room on that disk; what was committed is safe"
         return PlatformError(code="HR541", what=what, fix=fix)
     fix = "give the user that runs Headrace the right to write there, or name another `storage`"
     if error.errno == errno.EROFS:

@@ -53,7 +53,7 @@ class Answers:
 
     def query(self, request: Request) -> Response:
         """One query: what it is, how it stands, its runs and verdicts."""
-        query = self._asked(request)
+        query = self._query_of(request)
         with self._history() as history:
             return self._json(
                 {
@@ -70,7 +70,7 @@ class Answers:
 
     def batches(self, request: Request) -> Response:
         """A page of batches, the newest first."""
-        query = self._asked(request)
+        query = self._query_of(request)
         limit = whole_number(request, "limit", 50, least=1, most=PAGE_MOST)
         before = whole_number(request, "before", _LARGEST, least=0, most=_LARGEST)
         search = request.query_params.get("search", "")[:200]
@@ -87,7 +87,7 @@ class Answers:
 
     def series(self, request: Request) -> Response:
         """Batches as columns for charts."""
-        query = self._asked(request)
+        query = self._query_of(request)
         points = whole_number(request, "points", 300, least=10, most=POINTS_MOST)
         seconds = whole_number(request, "seconds", 0, least=0, most=_LARGEST) or None
 
@@ -95,14 +95,16 @@ class Answers:
             with self._history() as history:
                 if history is None:
                     return series([], points)
-                found = pages.sampled(history, query.name, self._generation(request, history, query), seconds=seconds)
+                found = pages.sample_batches(
+                    history, query.name, self._generation(request, history, query), seconds=seconds
+                )
             return series(found.batches, points, found.step)
 
         return self._for_all(request, columns)
 
     def late(self, request: Request) -> Response:
         """How many rows were late, how late, and of which windows."""
-        query = self._asked(request)
+        query = self._query_of(request)
         with self._history() as history:
             found = (
                 pages.late_batches(history, query.name, self._generation(request, history, query)) if history else []
@@ -111,14 +113,14 @@ class Answers:
 
     def versions(self, request: Request) -> Response:
         """What changed: the versions of its code, settings and plan that ran, the newest first."""
-        query = self._asked(request)
+        query = self._query_of(request)
         with self._history() as history:
             newest = _newest_generation(history, query)
         return self._json({"versions": versions(self._project.storage, query.name, newest)})
 
     def ledger(self, request: Request) -> Response:
         """What the sink's ledger has of batches: of `first` to `last`, and of a page's number of them at most."""
-        query = self._asked(request)
+        query = self._query_of(request)
         first = whole_number(request, "first", 0, least=0, most=_LARGEST)
         last = min(whole_number(request, "last", first, least=0, most=_LARGEST), first + PAGE_MOST)
         with self._history() as history:
@@ -127,19 +129,19 @@ class Answers:
 
     def rows(self, request: Request) -> Response:
         """The newest rows of the result."""
-        query = self._asked(request)
+        query = self._query_of(request)
         limit = whole_number(request, "limit", 20, least=1, most=ROWS_MOST)
-        return self._looked(lambda: self._looks.rows(query, limit))
+        return self._answer_look(lambda: self._looks.rows(query, limit))
 
     async def ask(self, request: Request) -> Response:
         """What the database of a query's sink answers to one statement that reads."""
         given = await json_body(request)
-        query, statement = self._named(given.get("query")), given.get("sql")
+        query, statement = self._find_query(given.get("query")), given.get("sql")
         if not isinstance(statement, str):
             raise WrongRequest("sql is a text")
-        return await run_in_threadpool(self._looked, lambda: self._looks.ask(query, statement))
+        return await run_in_threadpool(self._answer_look, lambda: self._looks.ask(query, statement))
 
-    def worked(self, request: Request) -> Response:
+    def work_state(self, request: Request) -> Response:
         """Which verify or search for late rows runs, or how the last one that was started here ended."""
         return self._json(self._verifying.state())
 
@@ -152,7 +154,7 @@ class Answers:
         return await self._start(request, "late")
 
     async def _start(self, request: Request, work: Work) -> Response:
-        query = self._named((await json_body(request)).get("query"))
+        query = self._find_query((await json_body(request)).get("query"))
         try:
             return self._json(await run_in_threadpool(self._verifying.start, query.name, work), 202)
         except AlreadyRunning as error:
@@ -160,7 +162,7 @@ class Answers:
         except OSError as error:
             return self._json({"error": f"{work} cannot be started: {error.strerror or error}"}, 503)
 
-    def _looked(self, look: Callable[[], Mapping[str, Any]]) -> Response:
+    def _answer_look(self, look: Callable[[], Mapping[str, Any]]) -> Response:
         try:
             return self._json(look())
         except HeadraceError as error:
@@ -200,7 +202,7 @@ class Answers:
     def look(self, anew: bool) -> dict[str, Any] | None:
         """How all queries stand, if anything was written since the last look, or in any case; never raises."""
         try:
-            with self._opened() as history:
+            with self._open_history() as history:
                 mark = (id(history), pages.change_mark(history)) if history else None
                 if mark == self._mark and not anew:
                     return None
@@ -228,10 +230,10 @@ class Answers:
     def _about(self) -> dict[str, Any]:
         return {"name": self._project.name, "target": self._project.target.name, "version": version("headrace")}
 
-    def _asked(self, request: Request) -> Query:
-        return self._named(request.path_params["name"])
+    def _query_of(self, request: Request) -> Query:
+        return self._find_query(request.path_params["name"])
 
-    def _named(self, name: object) -> Query:
+    def _find_query(self, name: object) -> Query:
         if not isinstance(name, str) or name not in self._project.queries:
             raise UnknownQuery(f"there is no query '{name}' in the project '{self._project.name}'")
         return self._project.queries[name]
@@ -249,7 +251,7 @@ class Answers:
             yield history
 
     @contextmanager
-    def _opened(self) -> Iterator[History | None]:
+    def _open_history(self) -> Iterator[History | None]:
         """The history that is kept open, since only so it tells whether others have written; opened anew after a fault.
 
         A file that was moved away is another one.

@@ -93,7 +93,7 @@ LINES_MOST = 400
 
 def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
     """The versions of all generations up to the `newest`, the newest first."""
-    noted = list(chain.from_iterable(_noted(QueryLayout(storage, query, each + 1)) for each in range(newest)))
+    noted = list(chain.from_iterable(_read_versions(QueryLayout(storage, query, each + 1)) for each in range(newest)))
     told = []
     for at, version in enumerate(noted):
         until = noted[at + 1]["at"] if at + 1 < len(noted) else None
@@ -102,7 +102,7 @@ def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
     return told[: -VERSIONS_MOST - 1 : -1]
 
 
-def _noted(layout: QueryLayout) -> Iterator[dict[str, Any]]:
+def _read_versions(layout: QueryLayout) -> Iterator[dict[str, Any]]:
     try:
         lines = json_lines.read(layout.versions, skip="any")
     except (OSError, json_lines.DamagedLine):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, PlatformError
 from headrace.export import serving
-from headrace.export.serving import asked_at
+from headrace.export.serving import url_address
 from headrace.model import Project
 from headrace.model.operations import LOOPBACK
 
@@ -53,7 +53,7 @@ class ServedAddress:
 
     def url(self, port: int) -> str:
         scheme = "https" if self.certificate else "http"
-        return f"{scheme}://{asked_at(self.host, port)}/"
+        return f"{scheme}://{url_address(self.host, port)}/"
 
 
 def serve(project: Project, address: ServedAddress, ready: Callable[[str], object]) -> None:
@@ -64,16 +64,16 @@ def serve(project: Project, address: ServedAddress, ready: Callable[[str], objec
 
 
 @contextmanager
-def beside(project: Project, address: ServedAddress) -> Iterator[str]:
+def serve_in_background(project: Project, address: ServedAddress) -> Iterator[str]:
     """Serve while the block runs, in a thread of its own; gives the link. Raises HeadraceError as `serve` does."""
-    with _prepared(project, address) as (server, bound, link), serving.beside(server, bound, "dashboard"):
+    with _prepared(project, address) as (server, bound, link), serving.serve_in_thread(server, bound, "dashboard"):
         yield link
 
 
 @contextmanager
 def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
     require_extra()
-    refuse_open(address)
+    require_closed(address)
     from headrace.ui.app import application
     from headrace.ui.guard import LINK
     from headrace.ui.verifying import Verifying
@@ -112,7 +112,7 @@ def require_extra() -> None:
         raise PlatformError(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'")
 
 
-def refuse_open(address: ServedAddress) -> None:
+def require_closed(address: ServedAddress) -> None:
     """Raise HeadraceError for no address, and where others could read without a token, or the token by the way."""
     try:
         socket.getaddrinfo(address.host, address.port)
@@ -122,23 +122,23 @@ def refuse_open(address: ServedAddress) -> None:
         raise PlatformError(code="HR892", what=what, fix=fix) from None
     fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave it out"
     if address.token and len(address.token) < TOKEN_SHORTEST:
-        raise _refused(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
+        raise _refusal(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
     if (address.names or not address.only_here) and not address.token:
         reached, option = (f"at {address.host}", "--address")
         if address.only_here:
             reached, option = f"by the name {address.names[0]}", "--name"
         fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave {option} out"
-        raise _refused(f"the dashboard could be read by others {reached}, and no token is set", fix)
+        raise _refusal(f"the dashboard could be read by others {reached}, and no token is set", fix)
     if bool(address.certificate) != bool(address.key):
-        raise _refused("TLS needs a certificate and its key", "give both --certificate and --key")
+        raise _refusal("TLS needs a certificate and its key", "give both --certificate and --key")
     if not address.only_here and not address.certificate:
-        raise _refused(
+        raise _refusal(
             f"at {address.host} the token and every page would pass the network in the clear, for anybody to read",
             "give --certificate and --key, or leave --address out and let a proxy with TLS ask by --name",
         )
 
 
-def _refused(what: str, fix: str) -> HeadraceError:
+def _refusal(what: str, fix: str) -> HeadraceError:
     return HeadraceError(code="HR891", what=what, fix=fix)
 
 

@@ -12,7 +12,7 @@ from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import Level
 from headrace.errors import Finding, Where
 from headrace.history import History, QueryStatus
-from headrace.history.health import health, silent_sources
+from headrace.history.health import find_silent_sources, health
 from headrace.history.lag import SourceLags, total
 from headrace.model import Project, Query
 
@@ -90,7 +90,7 @@ def _findings(
     if status.now.is_started and recent:
         watermarked = [source.name for source in project.sources_of(query) if source.watermark]
         yield from health(recent, watermarked=watermarked, state_budget_bytes=query.state_budget_bytes)
-        yield from silent_sources(query.name, recent, now=now)
+        yield from find_silent_sources(query.name, recent, now=now)
 
 
 def _level(status: QueryStatus, findings: Sequence[Finding]) -> Level:

@@ -65,7 +65,7 @@ def version_ranges(
     if not known:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))
     for first, last, versions in known:
-        if gone := tables.gone(versions):
+        if gone := tables.missing_versions(versions):
             raise CheckFailed(
                 code="HR563",
                 what=f"the version of table '{gone[0]}' that query '{query.name}' made the batches {first} to {last} "

@@ -16,7 +16,7 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Snapshot, readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.history import History
-from headrace.history.lag import left_out
+from headrace.history.lag import find_left_out
 from headrace.model import Project, Query
 from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
@@ -86,7 +86,7 @@ def verify_each(
                         findings = findings_of(declared, error)
                         verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
                     with suppress(Exception):  # The verdict is there, whether that can be told or not.
-                        never_given = tuple(left_out(project, declared, layout_of(project, declared)))
+                        never_given = tuple(find_left_out(project, declared, layout_of(project, declared)))
                         verdict = replace(verdict, findings=(*verdict.findings, *never_given))
             yield replace(
                 verdict,

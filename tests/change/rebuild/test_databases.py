@@ -56,7 +56,7 @@ def test_two_tables_are_exchanged_and_exchanged_back(
 
     def killed(do: Callable[[], Any]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(generations, "_renamed", cut_off)
+            patch.setattr(generations, "_rename", cut_off)
             with pytest.raises(Killed):
                 do()
 

@@ -134,7 +134,7 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(
 
     def killed(do: Callable[[], Any]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(generations, "_renamed", cut_off)
+            patch.setattr(generations, "_rename", cut_off)
             with pytest.raises(Killed):
                 do()
 
@@ -328,7 +328,7 @@ def inside(ledger, names):
     ledger.dialect.rename_together(ledger.connection, names)
     killed("inside the transaction")
 
-generations._renamed = inside
+generations._rename = inside
 record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
 swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record, killed)
 """

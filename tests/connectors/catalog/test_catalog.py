@@ -360,7 +360,7 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
     spark.sql(f"INSERT INTO {table} VALUES (1, 'x,y')")
     assert CatalogTable(table=table).stream(spark, NAME).dtypes == [("a", "int"), ("b", "string")]
     assert list(CatalogTable(table=table, options={"path": "x"}, max_files_per_trigger=0).problems()) != []
-    found = CatalogTable(table=table)._described(spark)
+    found = CatalogTable(table=table)._describe(spark)
     assert found["storage_properties"] == {"sep": "|"}
 
 

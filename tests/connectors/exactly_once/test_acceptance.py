@@ -11,10 +11,10 @@ from headrace.checkpoint import chained
 from headrace.connectors.exactly_once.acceptance import (
     Acceptance,
     Ahead,
-    BatchLine,
     Behind,
     BrokenChain,
     CheckpointView,
+    KeptLine,
     NotRestorable,
     OtherBatch,
     OtherCheckpoint,
@@ -26,13 +26,13 @@ from headrace.connectors.exactly_once.acceptance import (
 pytestmark = pytest.mark.plain
 
 
-def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[BatchLine]:
+def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[KeptLine]:
     """Lines with these digests; None makes a line without a digest."""
     lines, chain = [], None
     for batch, digest in enumerate(digests, start=first):
         chain = None if digest is None else chained(chain, digest)
-        facts = {"checkpoint": "c", "restorable": digest is not None, **more}
-        lines.append(BatchLine(batch=batch, digest=digest, chain=chain, **facts))
+        facts = {"checkpoint": "c", "planned": None if digest is None else "plan", **more}
+        lines.append(KeptLine(batch=batch, digest=digest, chain=chain, **facts))
     return lines
 
 
@@ -43,7 +43,7 @@ def checkpoint(
     return replace(CheckpointView(id="c", planned=planned, committed=committed, digests=known), **more)
 
 
-CASES: dict[str, tuple[list[BatchLine], CheckpointView, Acceptance]] = {
+CASES: dict[str, tuple[list[KeptLine], CheckpointView, Acceptance]] = {
     "before the first start": ([], CheckpointView(), Same()),
     "the first batch is planned": ([], checkpoint(0, None, "a"), Same()),
     "all is in and committed": (ledger("a", "b"), checkpoint(1, 1, "a", "b"), Same()),
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[list[BatchLine], CheckpointView, Acceptance]] = {
     "several ahead, one given to no sink": (
         [
             *ledger("a"),
-            BatchLine(batch=2, checkpoint="c", digest="c", chain=chained(ledger("a")[0].chain, "c"), restorable=True),
+            KeptLine(batch=2, checkpoint="c", digest="c", chain=chained(ledger("a")[0].chain, "c"), planned="plan"),
         ],
         checkpoint(0, 0, "a", empty=frozenset({1})),
         Ahead((2,)),
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[list[BatchLine], CheckpointView, Acceptance]] = {
     "ahead, and other rows before": (ledger("a", "b"), checkpoint(0, 0, "x"), OtherBatch(0)),
     "ahead by lines without digests": (ledger("a", None), checkpoint(0, 0, "a"), NotRestorable(1, 1)),
     "ahead by lines that keep no plan": (
-        ledger("a", "b", "c", restorable=False),
+        ledger("a", "b", "c", planned=None),
         checkpoint(0, 0, "a"),
         NotRestorable(1, 2),
     ),
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[list[BatchLine], CheckpointView, Acceptance]] = {
 
 
 @pytest.mark.parametrize(("lines", "here", "expected"), CASES.values(), ids=CASES)
-def test_acceptance(lines: list[BatchLine], here: CheckpointView, expected: Acceptance) -> None:
+def test_acceptance(lines: list[KeptLine], here: CheckpointView, expected: Acceptance) -> None:
     assert judge(lines, here) == expected
 
 
@@ -106,6 +106,6 @@ SKIPS = {
 
 @pytest.mark.parametrize(("line", "before", "digest", "same"), SKIPS.values(), ids=SKIPS)
 def test_a_batch_is_skipped_only_if_it_is_the_same(
-    line: BatchLine, before: BatchLine | None, digest: str, same: bool
+    line: KeptLine, before: KeptLine | None, digest: str, same: bool
 ) -> None:
     assert is_same_batch(line, before, digest) is same

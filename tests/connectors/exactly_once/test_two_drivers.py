@@ -231,12 +231,13 @@ class Lossy:
             self.late.join(PATIENCE)
         raise self.error
 
-    def executemany(self, *arguments: Any) -> Any:
-        return (
-            self.real.executemany(*arguments)
-            if hasattr(self.real, "executemany")
-            else self.real.cursor().executemany(*arguments)
-        )
+    def executemany(self, *arguments: Any) -> None:
+        self.found = self.real.cursor()
+        self.found.executemany(*arguments)
+
+    @property
+    def rowcount(self) -> int:
+        return int(self.found.rowcount)
 
     def fetchall(self) -> Any:
         return self.found.fetchall()

@@ -153,7 +153,7 @@ def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
     type_, source = StructType.fromDDL(f"v {kind}")["v"].dataType, Files(path="/in", format=format_)
     exact = Exact(source.rules, zone)
     text = F.col("text")
-    judged, value, checked = exact.is_bad(text, type_), exact.value(text, type_), exact.checked("text", text, type_)
+    judged, value, checked = exact.is_bad(text, type_), exact.value(text, type_), exact.check("text", text, type_)
     assert checked is not None
     usual = exact._usual(text, type_)
     monkeypatch.setattr(Exact, "_usual", lambda *_: F.lit(None))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.connectors.values import rows as file_rows
-from headrace.connectors.values.rows import kept
+from headrace.connectors.values.rows import reuse_columns
 
 pytestmark = pytest.mark.plain
 
@@ -24,10 +24,10 @@ def test_they_are_made_once_for_a_context_and_a_key(monkeypatch: pytest.MonkeyPa
         return [name]
 
     asked: list[tuple[Any, str]] = [(one, "a"), (one, "b"), (one, "a"), (other, "a"), (other, "a"), (one, "a")]
-    found: list[Any] = [kept(spark, key, partial(make, key)) for spark, key in asked]
+    found: list[Any] = [reuse_columns(spark, key, partial(make, key)) for spark, key in asked]
     assert found == [(key,) for _, key in asked]
     assert made == ["a", "b", "a", "a"]
     monkeypatch.setattr(file_rows, "_MOST", 2)
     for key in "cdef":
-        kept(one, key, partial(make, key))  # type: ignore[arg-type]
+        reuse_columns(one, key, partial(make, key))  # type: ignore[arg-type]
     assert list(file_rows._known) == ["e", "f"]

@@ -193,7 +193,7 @@ def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
 ) -> None:
     rows = spark.sql(f"SELECT {value} AS v FROM range(1)")
     with pytest.raises(Exception, match=r"headrace\.errors\.SinkError: headrace HR440: a value of column 'v' "):
-        file_form.refusing(rows, file_form.refused_values(format_, rows, (), {})).collect()
+        file_form.refuse_values(rows, file_form.find_refused_values(format_, rows, (), {})).collect()
 
 
 @pytest.mark.capability("SINK-FILE-01")

@@ -13,10 +13,9 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.exactly_once import KeptLine
-from headrace.connectors.iceberg.batches import Writing
+from headrace.connectors.iceberg.batches import PROPERTY, TableLedger, Writing, require_ours
 from headrace.connectors.iceberg.files import DataFileReading, with_nulls
-from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, require_ours
-from headrace.connectors.iceberg.table import PartitionField, arrow_schema, unsupported
+from headrace.connectors.iceberg.table import PartitionField, arrow_schema, find_unsupported
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, SinkError
 from tests.connectors.iceberg import tables as iceberg_tables
@@ -52,7 +51,7 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
     import pickle
 
     schema = types.StructType([types.StructField(name, kind) for name, kind, _ in KINDS])
-    assert list(unsupported(schema)) == []
+    assert list(find_unsupported(schema)) == []
     table = iceberg_tables.table(tmp_path, "db.kinds", arrow_schema(schema))
     given = [{name: value for name, _, value in KINDS}, {name: None for name, _, _ in KINDS}]
     rows = pa.Table.from_pylist(given, schema=to_arrow_schema(schema, timezone="UTC"))
@@ -99,7 +98,7 @@ def test_null_arrays_of_structs_stay_null(kind: pa.DataType, values: list[Any], 
     ],
 )
 def test_a_type_that_iceberg_does_not_have_is_named(kind: types.DataType, says: str) -> None:
-    (what,) = unsupported(types.StructType([types.StructField("x", kind)]))
+    (what,) = find_unsupported(types.StructType([types.StructField("x", kind)]))
     assert what == f"{says}, which Iceberg does not have"
 
 

@@ -37,9 +37,7 @@ class Stream:
     """A stream as Spark drives it: its reader, and the offsets that it has given."""
 
     def __init__(self, source: Iceberg, *, ends: bool = False) -> None:
-        from headrace.connectors.iceberg.stream import Reader
-
-        self.reader = Reader(source.settings())
+        self.reader = source.reader()
         self.at: dict[str, Any] = self.reader.initialOffset()
         self.before = self.at
         if ends:
@@ -243,7 +241,7 @@ def test_a_column_that_spark_does_not_have_is_named(tmp_path: Path) -> None:
     catalog.create_namespace("db")
     catalog.create_table(NAME, Schema(NestedField(1, "id", UUIDType(), required=False)))
     with pytest.raises(SourceError, match="column 'id' is of type uuid") as caught:
-        source(tmp_path).settings()
+        source(tmp_path).reader()
     assert [finding.code for finding in caught.value.findings] == ["HR355"]
 
 

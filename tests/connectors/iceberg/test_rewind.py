@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors.exactly_once import KeptLine
-from headrace.connectors.iceberg.batches import Writing
+from headrace.connectors.iceberg.batches import TableLedger, Writing, committing, enter
 from headrace.connectors.iceberg.files import form_of
-from headrace.connectors.iceberg.ledger import TableLedger, committing, enter
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.contract import Session, SinkContext
 from headrace.errors import SinkError
@@ -43,7 +42,7 @@ class Result:
         known = TableLedger.of_table(table)
         assert known is not None
         rows = pa.table({"id": [number]}, schema=IDS).to_batches()
-        made = Writing(form_of(table), table.io, NAME)._written(rows)
+        made = Writing(form_of(table), table.io, NAME)._write(rows)
         with (
             committing(table, known.with_batch(KeptLine(batch=number, checkpoint="c"))) as update,
             update.merge_append() as producer,

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.errors import SourceError
-from headrace.history.lag import committed_prefixes
+from headrace.history.lag import read_committed_prefixes
 from headrace.queries.layout import layout_of
 from headrace.run import source_health
 from headrace.run.start import start
@@ -69,7 +69,7 @@ def test_a_topic_that_was_created_again_is_refused_until_its_new_id_is_accepted(
     assert (standing.backlog.count, standing.backlog.problem.startswith(sentence)) == (0, True)
     project = hr.load(root)
     [source] = project.sources_of(project.queries["totals"])
-    prefix = committed_prefixes(layout_of(project, project.queries["totals"]), ["sales"])["sales"]
+    prefix = read_committed_prefixes(layout_of(project, project.queries["totals"]), ["sales"])["sales"]
     assert source.connector.unreachable(spark, prefix).startswith(sentence)
     with pytest.raises(SourceError, match="was deleted and created again"):
         Kafka(bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="latest").since(spark, prefix)

@@ -144,7 +144,7 @@ def test_a_value_comes_back_from_a_partition_or_is_refused(
 ) -> None:
     with applied(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
         rows = spark.sql(f"SELECT id, {value} AS p FROM range(1)")
-        checked = file_form.refusing(rows, file_form.refused_values("parquet", rows, ["P"], {}))
+        checked = file_form.refuse_values(rows, file_form.find_refused_values("parquet", rows, ["P"], {}))
         if is_refused:
             with pytest.raises(Exception, match=r"headrace\.errors\.SinkError: headrace HR440: a value of column 'p' "):
                 checked.collect()
@@ -159,7 +159,7 @@ def test_a_value_comes_back_from_a_partition_or_is_refused(
 def test_times_that_files_hold_in_utc_are_not_refused(spark: SparkSession) -> None:
     with applied(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
         rows = spark.sql("SELECT id, timestamp_seconds(1729992600) AS p FROM range(1)")
-        checked = file_form.refusing(rows, file_form.refused_values("json", rows, ["p"], {"timeZone": "UTC"}))
+        checked = file_form.refuse_values(rows, file_form.find_refused_values("json", rows, ["p"], {"timeZone": "UTC"}))
         assert len(checked.collect()) == 1
 
 

@@ -131,13 +131,10 @@ class Fed:
         stage = replace(store.stage, turn=turn, driver_rows=0)
         table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
-        reports = [
-            line
-            for report in stage.stage(iter(table.rename_columns(names).to_batches()))
-            for line in report.to_pylist()
-        ]
-        assert {line["kind"] for line in reports} == {"part", *({"bad part"} if BAD in rows else ())}
-        return content_of(reports, table.slice(0, 0))
+        batches = stage.stage(iter(table.rename_columns(names).to_batches()))
+        content = content_of((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
+        assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
+        return content
 
     def held(self) -> list[Row]:
         """The rows as a plain client of the database reads them, with its default settings."""
@@ -199,7 +196,7 @@ def stage_partitions(stage: Stage, frame: Rows) -> Content:
         tables = [table.sort_by([(name, "ascending") for name in stage.key]) for table in tables]
     names = [f"c{at}" for at in range(len(stage.columns))]
     batches = [stage.stage(iter(table.rename_columns(names).to_batches())) for table in tables if table.num_rows]
-    reports = [line for staged in batches for report in staged for line in report.to_pylist()]
+    reports = [report for staged in batches for batch in staged for report in batch["report"].to_pylist()]
     return content_of(reports, frame.whole.slice(0, 0))
 
 

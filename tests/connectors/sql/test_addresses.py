@@ -9,11 +9,11 @@ import pymysql
 import pytest
 
 from headrace.connectors.sql.mysql import MySql
-from headrace.connectors.sql.mysql import connection as mysql_connection
 from headrace.connectors.sql.mysql.columns import existing_column
 from headrace.connectors.sql.mysql.connection import AddressError, MySqlAddress
+from headrace.connectors.sql.mysql.dialect import MySqlDialect
 from headrace.connectors.sql.postgres import Postgres
-from headrace.connectors.sql.postgres import connection as postgres_connection
+from headrace.connectors.sql.postgres.dialect import PostgresDialect
 from headrace.contract import OptionError
 
 pytestmark = pytest.mark.plain
@@ -74,8 +74,8 @@ POSTGRES_TEXTS = {
 @pytest.mark.parametrize(("text", "code", "passes"), POSTGRES_TEXTS.values(), ids=POSTGRES_TEXTS)
 def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes: bool) -> None:
     error = psycopg.OperationalError(text)
-    found = postgres_connection.explained(error, "postgresql://me:sesame@db:5433/x")
-    assert (found.code, postgres_connection.is_transient(error)) == (code, passes)
+    found = PostgresDialect("postgresql://me:sesame@db:5433/x").explain(error)
+    assert (found.code, PostgresDialect("postgresql://db/x").is_transient(error)) == (code, passes)
     assert found.what.startswith("PostgreSQL at db:5433 ")
     assert found.fix
 
@@ -97,14 +97,14 @@ POSTGRES_STATES = {
 @pytest.mark.parametrize(("state", "code"), POSTGRES_STATES.values(), ids=POSTGRES_STATES)
 def test_what_postgres_refuses_of_a_row_is_final_and_what_is_of_the_moment_passes(state: str, code: str) -> None:
     error = psycopg.errors.lookup(state)("said\nDETAIL:  more")
-    found = postgres_connection.explained(error, "postgresql://db/x")
+    found = PostgresDialect("postgresql://db/x").explain(error)
     assert (found.code, "said; DETAIL: more" in found.what, bool(found.fix)) == (code, True, True)
-    assert bool(postgres_connection.refusal(error, "postgresql://db/x")) is (code == "HR408")
+    assert bool(PostgresDialect("postgresql://db/x").refusal(error)) is (code == "HR408")
 
 
 def test_a_full_disk_does_not_pass() -> None:
-    assert not postgres_connection.is_transient(psycopg.errors.DiskFull("could not extend file"))
-    found = postgres_connection.explained(psycopg.errors.DiskFull("could not extend file"), "postgresql://db/x")
+    assert not PostgresDialect("postgresql://db/x").is_transient(psycopg.errors.DiskFull("could not extend file"))
+    found = PostgresDialect("postgresql://db/x").explain(psycopg.errors.DiskFull("could not extend file"))
     assert "no space left" in found.what
 
 
@@ -132,19 +132,19 @@ MYSQL_ERRORS = {
 @pytest.mark.parametrize(("number", "code", "passes"), MYSQL_ERRORS.values(), ids=MYSQL_ERRORS)
 def test_an_error_of_mysql_is_known(number: int, code: str, passes: bool) -> None:
     error = pymysql.err.OperationalError(number, "it said sesame/1")
-    found: OptionError = mysql_connection.explained(error, "mysql://me:sesame%2F1@db/x")
-    assert (found.code, mysql_connection.is_transient(error)) == (code, passes)
+    found: OptionError = MySqlDialect("mysql://me:sesame%2F1@db/x").explain(error)
+    assert (found.code, MySqlDialect("mysql://db/x").is_transient(error)) == (code, passes)
     assert found.what.startswith("MySQL at db:3306 ")
     assert "sesame" not in found.what
 
 
 def test_a_closed_connection_of_pymysql_passes() -> None:
-    assert mysql_connection.is_transient(pymysql.err.InterfaceError(0, ""))
+    assert MySqlDialect("mysql://db/x").is_transient(pymysql.err.InterfaceError(0, ""))
 
 
 def test_no_password_of_postgres_is_repeated() -> None:
     error = psycopg.OperationalError("cannot use sesame/1 or sesame%2F1")
-    found = postgres_connection.explained(error, "postgresql://me:sesame%2F1@db/x")
+    found = PostgresDialect("postgresql://me:sesame%2F1@db/x").explain(error)
     assert "sesame" not in found.what
 
 

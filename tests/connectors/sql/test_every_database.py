@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.connectors.sql import takeover
 from headrace.connectors.sql.ledger import Ledger
 from headrace.contract import OutputMode
 from headrace.errors import CheckpointError, Fenced, SinkError
@@ -522,7 +521,6 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
         return run
 
     patch.setattr(Ledger, "run", counted(Ledger.run))
-    patch.setattr(takeover, "run", counted(takeover.run))
 
 
 def _no_session() -> Any:

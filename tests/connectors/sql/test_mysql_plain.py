@@ -18,8 +18,7 @@ from pyspark.sql import types as T
 from headrace.connectors.sql.mysql import connection as mysql_connection
 from headrace.connectors.sql.mysql import dialect as mysql
 from headrace.connectors.sql.mysql.columns import existing_column, incompatible
-from headrace.connectors.sql.mysql.dialect import MySqlDialect
-from headrace.connectors.sql.mysql.staging import LoadStager
+from headrace.connectors.sql.mysql.dialect import LoadStager, MySqlDialect
 from headrace.connectors.sql.types import ResultColumn, lines, rows
 
 pytestmark = pytest.mark.plain
@@ -71,9 +70,9 @@ def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> No
 
     with pytest.raises(pymysql.MySQLError) as told:
         refused()
-    assert mysql_connection.explained(told.value, "mysql://db/x").code == "HR414"
-    assert not mysql_connection.is_transient(told.value)
-    assert mysql_connection.is_transient(pymysql.err.OperationalError(2003, "refused"))
+    assert MySqlDialect("mysql://db/x").explain(told.value).code == "HR414"
+    assert not MySqlDialect("mysql://db/x").is_transient(told.value)
+    assert MySqlDialect("mysql://db/x").is_transient(pymysql.err.OperationalError(2003, "refused"))
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_a_server_that_asks_for_another_file_gets_none(
 ) -> None:
     url, got = liar
     monkeypatch.setattr(mysql, "is_mariadb", lambda _: False)
-    stager = LoadStager(MySqlDialect(url), url, "t", [ResultColumn("v", "text", TEXT)], "MyISAM")
+    stager = LoadStager(MySqlDialect(url), "t", [ResultColumn("v", "text", TEXT)], "MyISAM")
     with pytest.raises(pymysql.err.InternalError, match="not offered"):
         stager.add(pa.table({"v": ["mine"]}))
     stager.give_up()

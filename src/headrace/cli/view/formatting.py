@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from headrace.cli.output import counted
+from headrace.cli.output import amount
 from headrace.contract import BatchRecord, Lag
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def batch_rate(record: BatchRecord | None) -> str:
     return rate(record.processed_rate or 1000 * record.rows / record.duration_ms)
 
 
-def inside(work: BatchWork) -> str:
+def format_work(work: BatchWork) -> str:
     """How far a running batch is: `3 of 20 tasks, 12,000 rows read, 12.0 s`."""
-    read = [f"{counted(work.rows, 'row')} read"] if work.rows else []
-    return ", ".join([f"{work.tasks_done:,} of {counted(work.tasks, 'task')}", *read, duration(1000 * work.seconds)])
+    read = [f"{amount(work.rows, 'row')} read"] if work.rows else []
+    return ", ".join([f"{work.tasks_done:,} of {amount(work.tasks, 'task')}", *read, duration(1000 * work.seconds)])
 
 
 def duration(milliseconds: float | None) -> str:
@@ -63,7 +63,7 @@ def figures(last: BatchRecord | None) -> tuple[str, str, str, str, str]:
     if last is None:
         return NOTHING, NOTHING, NOTHING, NOTHING, NOTHING
     shown = number(last.batch), duration(last.duration_ms), instant(last.watermark)
-    return *shown, state_rows(last), lag_left(last.backlog)
+    return *shown, state_rows(last), format_lag(last.backlog)
 
 
 def rows_in(rows: int, quarantined: int, untimed: int = 0) -> str:
@@ -73,7 +73,7 @@ def rows_in(rows: int, quarantined: int, untimed: int = 0) -> str:
     return f"{rows:,} ({', '.join(parts)})" if parts else f"{rows:,}"
 
 
-def lag_left(lag: Lag | None) -> str:
+def format_lag(lag: Lag | None) -> str:
     """`3 files`, `12 files (1.5 MB)`, `0 files, 2 left out`, `3 files as of 2026-01-01 02:03:04`."""
     if lag is None:
         return NOTHING
@@ -86,11 +86,11 @@ def lag_left(lag: Lag | None) -> str:
     return f"{lag.count:,} {unit}{size}{never}{then}"
 
 
-def lags_left(status: QueryStatus) -> str:
+def format_lags(status: QueryStatus) -> str:
     """What the sources of a query hold: their sum, or each by itself where they count different things."""
     if status.backlog is None and status.lags and None not in status.lags.values():
-        return ", ".join(map(lag_left, status.lags.values()))
-    return UNKNOWN if status.backlog is None else lag_left(status.backlog)
+        return ", ".join(map(format_lag, status.lags.values()))
+    return UNKNOWN if status.backlog is None else format_lag(status.backlog)
 
 
 def state_rows(known: BatchRecord | QueryStatus) -> str:
@@ -118,7 +118,7 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
     """A batch as one line; with `batches` above 1 it stands for as many, with `rows` in all."""
     which = f"batch {record.batch}" if batches == 1 else f"batches {record.batch - batches + 1} to {record.batch}"
     parts = [
-        counted(record.rows if rows is None else rows, "row"),
+        amount(record.rows if rows is None else rows, "row"),
         *([f"{batch_rate(record)} rows/s"] if batch_rate(record) != NOTHING else []),
         duration(record.duration_ms),
     ]
@@ -126,7 +126,7 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
         parts.append(f"watermark {instant(record.watermark)}")
     if record.state_bytes is not None or record.state_rows is not None:
         held = record.state_rows
-        parts.append(f"state {UNKNOWN} rows" if held is None else f"state {counted(held, 'row')}")
+        parts.append(f"state {UNKNOWN} rows" if held is None else f"state {amount(held, 'row')}")
     if record.backlog is not None:
-        parts.append(f"lag {lag_left(record.backlog)}")
+        parts.append(f"lag {format_lag(record.backlog)}")
     return f"{record.query} {which}: {', '.join(parts)}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.output import counted, drop, say_finding, say_json
-from headrace.cli.view.formatting import inside, sentence
+from headrace.cli.output import amount, drop, say_finding, say_json
+from headrace.cli.view.formatting import format_work, sentence
 from headrace.contract import BatchRecord, BatchWork, Observer, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
 from headrace.export.observers import EventLines
@@ -41,12 +41,12 @@ class RunView(Observer):
     def summary(self, result: RunResult) -> None:
         """The result of the run, on stdout: a line for each query."""
         for outcome in result.outcomes:
-            click.echo(ending(outcome))
+            click.echo(outcome_sentence(outcome))
 
 
-def ending(outcome: Outcome) -> str:
+def outcome_sentence(outcome: Outcome) -> str:
     """How a query ended, as one sentence."""
-    done = f"{outcome.state} after {counted(outcome.batches, 'batch')} with {counted(outcome.rows, 'row')}"
+    done = f"{outcome.state} after {amount(outcome.batches, 'batch')} with {amount(outcome.rows, 'row')}"
     return f"{outcome.query}: {done}" + (f" ({outcome.finding.code})" if outcome.finding else "")
 
 
@@ -85,7 +85,7 @@ class Lines(RunView):
         now, last = self._clock(), self._inside_at.get(query)
         if work.seconds >= SECONDS_INSIDE and (last is None or now - last >= SECONDS_INSIDE):
             self._inside_at[query] = now
-            _line(f"{query} is in a batch: {inside(work)}")
+            _line(f"{query} is in a batch: {format_work(work)}")
 
     def stopping(self, *, now: bool) -> None:
         _line(STOPPING if now else FINISHING)

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.spinner import Spinner
 from rich.text import Text
 
-from headrace.cli.output import counted
-from headrace.cli.view.formatting import duration, inside, lag_left, rate
+from headrace.cli.output import amount
+from headrace.cli.view.formatting import duration, format_lag, format_work, rate
 from headrace.cli.view.lines import FINISHING, STOPPING, RunView
 from headrace.cli.view.tables import Row, live_table
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
@@ -82,9 +82,9 @@ class LiveTable(_OnTerminal):
         super().__init__(console, clock)
         self._rows = {query: Row(query=query) for query in queries}
         self._spinner = Spinner("line")
-        self._live = Live(console=console, get_renderable=self.shown, refresh_per_second=4)
+        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=4)
 
-    def shown(self) -> Group:
+    def render(self) -> Group:
         self._spinner.update(text=self.headline())
         table = live_table(self._rows.values())
         table.most_lines = self._console.height - LINES_BESIDE
@@ -138,7 +138,7 @@ class Bars(_OnTerminal):
         for query in queries:
             self._task(query)
 
-    def shown(self) -> Group:
+    def render(self) -> Group:
         return Group(*self._progress.get_renderables())
 
     def __enter__(self) -> Bars:
@@ -158,14 +158,14 @@ class Bars(_OnTerminal):
         super().started(start)
         query = self._project.queries[start.query]
         waiting = lag(self._project, query, layout_of(self._project, query))
-        self._done[start.query] = f"{lag_left(waiting)} to take" if waiting else "running"
+        self._done[start.query] = f"{format_lag(waiting)} to take" if waiting else "running"
         task = self._task(start.query)
         self._progress.start_task(task)
         self._progress.update(task, total=waiting.count if waiting else None, figures=self._done[start.query])
 
     def working(self, query: str, work: BatchWork) -> None:
         done = self._done.get(query, "")
-        self._progress.update(self._task(query), figures=f"{done}; running batch: {inside(work)}")
+        self._progress.update(self._task(query), figures=f"{done}; running batch: {format_work(work)}")
 
     def progressed(self, record: BatchRecord) -> None:
         task = self._task(record.query)
@@ -175,13 +175,13 @@ class Bars(_OnTerminal):
         total = self._progress.tasks[self._progress.task_ids.index(task)].total
         figures = [
             f"batch {record.batch}",
-            counted(rows, "row"),
+            amount(rows, "row"),
             f"{rate(1000 * rows / milliseconds if milliseconds else None)} rows/s",
             duration(milliseconds),
         ]
         if total is not None and record.backlog is not None:
             self._progress.update(task, completed=max(0.0, total - record.backlog.count))
-            figures.append(f"{lag_left(record.backlog)} left")
+            figures.append(f"{format_lag(record.backlog)} left")
         self._done[record.query] = ", ".join(figures)
         self._progress.update(task, figures=self._done[record.query])
 

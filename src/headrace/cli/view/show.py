@@ -37,10 +37,10 @@ class PlainShow:
     def __exit__(self, *_: object) -> None:
         """Let the terminal go."""
 
-    def says(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         click.echo(f"* {sentence}")
 
-    def shows(self, tally: Tally) -> None:
+    def show(self, tally: Tally) -> None:
         now = time.monotonic()
         if tally.last is not None and tally.batches > self._batches and now - self._said_at >= 1:
             self._batches, self._said_at = tally.batches, now
@@ -55,14 +55,14 @@ class PlainShow:
         self._step, self._said_at = tally.step, now
         return True
 
-    def types(self, command: Sequence[str]) -> None:
+    def show_command(self, command: Sequence[str]) -> None:
         click.echo(f"\n$ headrace {' '.join(command)}")
 
     def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         click.echo("\nthe first rows of the result:")
         Console(markup=False, highlight=False, width=100).print(table_of(columns, [[*map(str, row)] for row in rows]))
 
-    def ends(self, code: int, steps: Sequence[str]) -> None:
+    def end(self, code: int, steps: Sequence[str]) -> None:
         click.echo("the demo did not come to a good end; look into it with:" if code else "next, type:")
         say_below(steps)
 
@@ -84,19 +84,19 @@ class LiveShow(PlainShow):
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def says(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         killed = sentence.startswith("driver killed")
         self._console.print(Text(f"* {sentence}", style="bold red" if killed else ""))
 
-    def shows(self, tally: Tally) -> None:
+    def show(self, tally: Tally) -> None:
         if self._live is None:
             self._live = Live(console=self._console, refresh_per_second=8)
             self._live.start()
         self._live.update(panel(tally))
 
-    def types(self, command: Sequence[str]) -> None:
+    def show_command(self, command: Sequence[str]) -> None:
         self._close()
-        super().types(command)
+        super().show_command(command)
 
     def _close(self) -> None:
         if self._live is not None:
@@ -107,23 +107,23 @@ class LiveShow(PlainShow):
 class JsonShow(PlainShow):
     """JSON lines on stdout; what the commands print in between is theirs."""
 
-    def says(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         say_json({"event": "said", "sentence": sentence})
 
-    def shows(self, tally: Tally) -> None:
+    def show(self, tally: Tally) -> None:
         if tally.last is not None and tally.batches > self._batches:
             self._batches = tally.batches
             say_json({"event": "batch", "landed": tally.landed, **tally.last.as_dict()})
         elif self._is_new(tally, time.monotonic()):
             say_json({"event": "step", "step": tally.step})
 
-    def types(self, command: Sequence[str]) -> None:
+    def show_command(self, command: Sequence[str]) -> None:
         say_json({"event": "command", "arguments": list(command)})
 
     def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         say_json({"event": "result", "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
 
-    def ends(self, code: int, steps: Sequence[str]) -> None:
+    def end(self, code: int, steps: Sequence[str]) -> None:
         say_json({"event": "end", "exit_code": code, "next": list(steps)})
 
 

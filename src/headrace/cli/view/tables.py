@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from headrace.cli.output import counted
+from headrace.cli.output import amount
 from headrace.cli.view import formatting
 from headrace.cli.view.formatting import NOTHING
 from headrace.contract import BatchRecord
@@ -54,7 +54,7 @@ class Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        head, blocks = self._in_columns(width) if width >= LEAST_WIDTH else self._stacked(width)
+        head, blocks = self._in_columns(width) if width >= LEAST_WIDTH else self._stack(width)
         yield from head
         room = None if self.most_lines is None else max(1, self.most_lines - len(head))
         if room is not None and sum(map(len, blocks)) > room:
@@ -63,7 +63,7 @@ class Fitting:
         for block in shown:
             yield from block
         if len(shown) < len(blocks):
-            yield Text(f"and {counted(len(blocks) - len(shown), 'query')} more", style="dim")
+            yield Text(f"and {amount(len(blocks) - len(shown), 'query')} more", style="dim")
 
     def _in_columns(self, width: int) -> tuple[list[Text], list[list[Text]]]:
         """The heads of the columns, and the lines of each query."""
@@ -71,15 +71,15 @@ class Fitting:
         fitting = 2
         while fitting < len(sizes) and sum(sizes[: fitting + 1]) + len(GAP) * fitting <= width:
             fitting += 1
-        head = Text(GAP.join(map(_padded, self.columns[:fitting], self.columns, sizes)).rstrip(), style="bold")
+        head = Text(GAP.join(map(_pad, self.columns[:fitting], self.columns, sizes)).rstrip(), style="bold")
         blocks = []
         for number, row in enumerate(self.rows):
-            name, state, *figures = map(_padded, row[:fitting], self.columns, sizes)
+            name, state, *figures = map(_pad, row[:fitting], self.columns, sizes)
             line = Text(f"{name}{GAP}").append(state, self._styles[number]).append(GAP.join(["", *figures]))
             blocks.append([line, *self._below(number, fitting, width)])
         return [head], blocks
 
-    def _stacked(self, width: int) -> tuple[list[Text], list[list[Text]]]:
+    def _stack(self, width: int) -> tuple[list[Text], list[list[Text]]]:
         return [], [
             [Text(f"{name}{GAP}").append(state, self._styles[number]), *self._below(number, 2, width)]
             for number, (name, state, *_) in enumerate(self.rows)
@@ -101,7 +101,7 @@ class Fitting:
             yield Text(f"{GAP}{line}", style="dim")
 
 
-def _padded(cell: str, column: str, size: int) -> str:
+def _pad(cell: str, column: str, size: int) -> str:
     return cell.rjust(size) if column in NUMBERS else cell.ljust(size)
 
 
@@ -142,7 +142,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
             *others,
             level=row.now.level if row.now else "idle",
             besides=(row.now.trouble if row.now else "")
-            or (f"running batch: {formatting.inside(row.work)}" if row.work else row.step),
+            or (f"running batch: {formatting.format_work(row.work)}" if row.work else row.step),
         )
     return table
 
@@ -192,7 +192,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
             formatting.instant(status.watermark),
             formatting.state_rows(status),
             formatting.loads(status),
-            formatting.lags_left(status),
+            formatting.format_lags(status),
             besides=status.now.step,
             level="bad" if status.in_trouble else status.now.level,
         )

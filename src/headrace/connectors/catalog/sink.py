@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 from headrace import contract
-from headrace.connectors.catalog.source import ANOTHER_KIND, described
+from headrace.connectors.catalog.source import ANOTHER_KIND, describe_table
 from headrace.connectors.not_asked import findings_of, partition_findings
-from headrace.connectors.spark_catalog import no_name, parts_of, quoted, require_database
+from headrace.connectors.spark_catalog import no_name, parts_of, quote, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter, nullable
@@ -57,15 +57,15 @@ class TableSink(contract.CatalogSink):
         spark = frame.sparkSession
         self._require_partitions(frame, context)
         require_database(spark, self.table)
-        found = self.described(spark)
-        files = self.files_in(spark, found)
-        if found is not None:
-            self._require_fit(spark, found, frame.schema, context)
-        if files.is_local and not files.is_prepared and aside.holds_data(files.path):
-            what = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
+        table = self.describe(spark)
+        files = self.files_in(spark, table)
+        if table is not None:
+            self._require_fit(spark, table, frame.schema, context)
+        if files.is_local and not files.is_prepared and aside.count_files(Path(files.path)):
+            fault = f"'{files.path}', where table '{self.table}' lies, holds files that no stream wrote"
             fix = "write to another table: readers would no longer see those rows"
-            raise SinkError(code="HR407", what=what, fix=fix)
-        if found is None:
+            raise SinkError(code="HR407", what=fault, fix=fix)
+        if table is None:
             directory = files.path if files.is_local and os.path.isdir(files.path) else None
             self._create(spark, frame.schema, directory, files.read_options)
         files.prepare(frame, context)
@@ -82,7 +82,7 @@ class TableSink(contract.CatalogSink):
         return {"system": "catalog", "table": self.catalog_table, "format": self.format}
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        yield from file_form.result_findings(frame, self.format, self.partition_by, context)
+        yield from file_form.result_findings(frame, self.format, self.partition_by, context.query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         return self._files(frame.sparkSession).refused_values(frame, self.partition_by)
@@ -91,10 +91,10 @@ class TableSink(contract.CatalogSink):
         spark = frame.sparkSession
         try:
             require_database(spark, self.table)
-            found = self.described(spark)
-            if found is not None:
-                self._require_fit(spark, found, frame.schema, context)
-                self.files_in(spark, found).require_written(context)
+            table = self.describe(spark)
+            if table is not None:
+                self._require_fit(spark, table, frame.schema, context)
+                self.files_in(spark, table).require_written(context)
         except (CheckpointError, SinkError) as error:
             yield from findings_of(error)
 
@@ -124,55 +124,55 @@ class TableSink(contract.CatalogSink):
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files of a table that another program's stream has written. Raises SinkError where it does not fit."""
         self._require_partitions(frame, context)
-        found = self.described(frame.sparkSession)
-        if found is None:
-            what = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
+        table = self.describe(frame.sparkSession)
+        if table is None:
+            fault = f"the catalog has no table '{self.table}', which holds what query '{context.query}' has written"
             fix = (
                 "name the table that the former job writes to; a catalog in memory knows those of its own session only"
             )
-            raise SinkError(code="HR596", what=what, fix=fix)
-        self._require_fit(frame.sparkSession, found, frame.schema, context)
-        files = self.files_in(frame.sparkSession, found)
+            raise SinkError(code="HR596", what=fault, fix=fix)
+        self._require_fit(frame.sparkSession, table, frame.schema, context)
+        files = self.files_in(frame.sparkSession, table)
         files.require_written(context)
         return files
 
     def _files(self, spark: SparkSession) -> CommittedFiles:
         require_database(spark, self.table)
-        return self.files_in(spark, self.described(spark))
+        return self.files_in(spark, self.describe(spark))
 
-    def files_in(self, spark: SparkSession, found: Mapping[str, Any] | None) -> CommittedFiles:
+    def files_in(self, spark: SparkSession, description: Mapping[str, Any] | None) -> CommittedFiles:
         """The table's directory: where the catalog says, or where it would put it."""
-        if found is not None:
-            location = str(found["location"])
+        if description is not None:
+            location = str(description["location"])
         else:
             database, table = parts_of(spark, self.table)
             location = f"{spark.catalog.getDatabase(database).locationUri}/{table.lower()}"
         if location.startswith("file:"):
             location = re.sub(r"^file:/+", "/", unquote(location))
         # A table that is there has options of its own, by which others read it.
-        new = file_form.EXACT if found is None else file_form.PLAIN
+        new = file_form.EXACT if description is None else file_form.PLAIN
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
-    def described(self, spark: SparkSession) -> Mapping[str, Any] | None:
+    def describe(self, spark: SparkSession) -> Mapping[str, Any] | None:
         """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
         if not spark.catalog.tableExists(self.table):
             return None
-        found = described(spark, self.table)
-        if found is None:
-            what = f"'{self.table}' is a view, into which no stream can write"
-            raise SinkError(code="HR419", what=what, fix="give the table another name")
-        if found["provider"] == ANOTHER_KIND:
-            what = f"'{self.table}' is no table of files in Spark's own catalog"
+        description = describe_table(spark, self.table)
+        if description is None:
+            fault = f"'{self.table}' is a view, into which no stream can write"
+            raise SinkError(code="HR419", what=fault, fix="give the table another name")
+        if description["provider"] == ANOTHER_KIND:
+            fault = f"'{self.table}' is no table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
-            raise SinkError(code="HR419", what=what, fix=fix)
-        return found
+            raise SinkError(code="HR419", what=fault, fix=fix)
+        return description
 
     def _require_partitions(self, frame: DataFrame, context: contract.SinkContext) -> None:
-        if found := list(partition_findings(self.partition_by, frame.columns, context.query)):
-            raise SinkError(found)
+        if findings := list(partition_findings(self.partition_by, frame.columns, context.query)):
+            raise SinkError(findings)
 
     def _require_fit(
-        self, spark: SparkSession, found: Mapping[str, Any], schema: StructType, context: contract.SinkContext
+        self, spark: SparkSession, description: Mapping[str, Any], schema: StructType, context: contract.SinkContext
     ) -> None:
         columns = spark.catalog.listColumns(self.table)
         there = [(column.name, column.dataType) for column in columns]
@@ -181,8 +181,8 @@ class TableSink(contract.CatalogSink):
         wanted = [(name, schema[name].dataType.simpleString()) for name in [*inside, *self.partition_by]]
         partitions = [column.name for column in columns if column.isPartition]
         faults = []
-        if found["provider"] != self.format:
-            faults.append(f"it is of format {found['provider']} and not {self.format}")
+        if description["provider"] != self.format:
+            faults.append(f"it is of format {description['provider']} and not {self.format}")
         if partitions != list(self.partition_by):
             by = ", ".join(partitions) or "nothing"
             faults.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by) or 'nothing'}")
@@ -192,8 +192,8 @@ class TableSink(contract.CatalogSink):
                 f"it has the columns {has}, the result {', '.join(f'{name} {kind}' for name, kind in wanted)}"
             )
         if faults:
-            what = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
-            raise SinkError(code="HR406", what=what, fix="change the query or the sink, or use another table")
+            fault = f"table '{self.table}' does not fit the result of query '{context.query}': {'; '.join(faults)}"
+            raise SinkError(code="HR406", what=fault, fix="change the query or the sink, or use another table")
 
     def _create(
         self, spark: SparkSession, schema: StructType, directory: str | None, options: Mapping[str, str]
@@ -201,8 +201,8 @@ class TableSink(contract.CatalogSink):
         """Make the table; over a directory that this sink has filled before, with its rows."""
         from pyspark.errors import PySparkException
 
-        parts = f" PARTITIONED BY ({', '.join(map(quoted, self.partition_by))})" if self.partition_by else ""
-        named = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in options.items())
+        parts = f" PARTITIONED BY ({', '.join(map(quote, self.partition_by))})" if self.partition_by else ""
+        named = ", ".join(f"'{name}' = '{_escape(value)}'" for name, value in options.items())
         table = f"CREATE TABLE {self.table} ({nullable(schema).toDDL()}) USING {self.format}"
         table += (f" OPTIONS ({named})" if named else "") + parts
         try:
@@ -211,12 +211,12 @@ class TableSink(contract.CatalogSink):
                 return
             # Over a directory with a stream's log Spark would make the table without its columns.
             with TemporaryDirectory(prefix="headrace-") as empty:
-                spark.sql(f"{table} LOCATION '{_escaped(empty)}'")
-                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escaped(directory)}'")
+                spark.sql(f"{table} LOCATION '{_escape(empty)}'")
+                spark.sql(f"ALTER TABLE {self.table} SET LOCATION '{_escape(directory)}'")
         except PySparkException as error:
-            what = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
+            fault = f"no table '{self.table}' can be made for the result of its query: {first_sentence(error)}"
             fix = "change the query's last select, or the sink's format"
-            raise SinkError(code="HR404", what=what, fix=fix) from error
+            raise SinkError(code="HR404", what=fault, fix=fix) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +232,7 @@ class CatalogReset(FilesReset):
 
     def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
-        if aside.aside(directory, context).exists():
+        if aside.place_aside(directory, context).exists():
             self._forget(session(), directory)
             aside.bring_back(directory, context)
 
@@ -241,9 +241,9 @@ class CatalogReset(FilesReset):
 
         A table that somebody has made elsewhere stays in the catalog, which alone knows where it lies.
         """
-        if directory == Path(self.sink.files_in(spark, None).path).absolute() and not aside.held(directory):
+        if directory == Path(self.sink.files_in(spark, None).path).absolute() and not aside.count_files(directory):
             spark.sql(f"DROP TABLE IF EXISTS {self.sink.table}")
 
 
-def _escaped(path: str) -> str:
+def _escape(path: str) -> str:
     return path.replace("\\", "\\\\").replace("'", "\\'")

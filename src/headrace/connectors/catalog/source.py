@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.connectors.option_faults import not_above_zero
+from headrace.connectors.options import not_above_zero, spark_options
 from headrace.connectors.spark_catalog import no_name
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
@@ -57,76 +57,74 @@ class CatalogTable(Source):
                 yield OptionError(what=f"options may not set '{option}'", fix=fix)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        self._described(spark)
-        reader = spark.readStream.name(name).options(**self.options)
-        if self.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", self.max_files_per_trigger)
-        return reader.table(self.table)
+        self._describe(spark)
+        options = {**self.options, **spark_options(self, "max_files_per_trigger")}
+        return spark.readStream.name(name).options(**options).table(self.table)
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The files that Spark's log of the source names, by the table's format, schema and directory."""
-        found = self._described(spark)
+        description = self._describe(spark)
         schema = spark.readStream.name("shape").table(self.table).schema
         taken = file_prefix.files(prefix)
         if not taken:
             return file_prefix.empty_frame(spark, schema, batch_column, None)
-        reader = spark.read.format(str(found["provider"])).schema(schema)
-        reader = reader.options(**{**found.get("storage_properties", {}), **self.options})
-        places = file_prefix.places(taken, str(found["location"]), None)
+        reader = spark.read.format(str(description["provider"])).schema(schema)
+        reader = reader.options(**{**description.get("storage_properties", {}), **self.options})
+        places = file_prefix.places(taken, str(description["location"]), None)
         return file_prefix.frame(reader, places, batch_column, None)
 
     def mismatch(self, prefix: SourcePrefix) -> str:
-        # Where the table's files lie, the catalog tells, which is asked in a session only.
+        # Only the catalog knows where the files of the table lie, and it can be asked in a session only.
         return file_prefix.mismatch(prefix, "/")
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), "", None)
 
     def changed(self, prefix: SourcePrefix) -> OptionError | None:
-        return file_prefix.changed(prefix)
+        return file_prefix.find_change(prefix)
 
     def left_out(self, prefix: SourcePrefix) -> Iterator[OptionError]:
-        with suppress(SourceError):  # What the log lacks is told where the prefix is read.
-            yield from file_prefix.changed_since(prefix)
+        with suppress(SourceError):  # `read` reports what the log lacks.
+            yield from file_prefix.warn_of_changes(prefix)
 
-    def _described(self, spark: SparkSession) -> Mapping[str, Any]:
+    def _describe(self, spark: SparkSession) -> Mapping[str, Any]:
         """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""
         if not spark.catalog.tableExists(self.table):
-            what = f"the catalog has no table '{self.table}'"
-            fix = (
-                "make it, or run the query that writes it, in the same run or before; a catalog in memory forgets the "
+            raise SourceError(
+                code="HR332",
+                what=f"the catalog has no table '{self.table}'",
+                fix="make it, or run the query that writes it, in the same run or before; a catalog in memory forgets "
+                "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not",
             )
-            fix += "tables of other programs with the session, one with spark.sql.catalogImplementation: hive does not"
-            raise SourceError(code="HR332", what=what, fix=fix)
-        found = described(spark, self.table)
-        if found is None:
-            what = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
+        description = describe_table(spark, self.table)
+        if description is None:
+            fault = f"'{self.table}' is a view, and views of the catalog cannot be read as a stream"
             fix = "declare the tables below it as sources, and write its SELECT as a view of the project"
-            raise SourceError(code="HR332", what=what, fix=fix)
-        if found.get("provider") not in FORMATS:
-            what = f"table '{self.table}' is of format {found.get('provider')}, which this source does not read"
+            raise SourceError(code="HR332", what=fault, fix=fix)
+        if description.get("provider") not in FORMATS:
+            fault = f"table '{self.table}' is of format {description.get('provider')}, which this source does not read"
             fix = f"use the source for that format; this one reads {', '.join(FORMATS)}"
-            raise SourceError(code="HR332", what=what, fix=fix)
-        location = file_paths.from_log(str(found.get("location", "")))
+            raise SourceError(code="HR332", what=fault, fix=fix)
+        location = file_paths.from_log(str(description.get("location", "")))
         if file_paths.is_glob(location) or "\\" in location:
-            what = (
-                f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark takes "
+            raise SourceError(
+                code="HR332",
+                what=f"the directory of table '{self.table}', {location}, holds one of {{}}[]*? or a backslash: Spark "
+                "takes it for a pattern, and would leave out rows or read them twice",
+                fix="keep the table, or the project, in a directory without these characters",
             )
-            what += "it for a pattern, and would leave out rows or read them twice"
-            fix = "keep the table, or the project, in a directory without these characters"
-            raise SourceError(code="HR332", what=what, fix=fix)
-        return found
+        return description
 
 
-def described(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
+def describe_table(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
     """What the catalog says of a table that it has; None: it is a view."""
     from pyspark.errors import AnalysisException
 
     if spark.catalog.getTable(table).tableType not in ("MANAGED", "EXTERNAL"):
         return None
     try:
-        found: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {table} AS JSON").collect()[0][0])
-        return found
+        description: Mapping[str, Any] = json.loads(spark.sql(f"DESCRIBE EXTENDED {table} AS JSON").collect()[0][0])
+        return description
     except AnalysisException:
         # Tables of another catalog's own kind, as of Delta Lake, are not described so.
         return {"provider": ANOTHER_KIND}

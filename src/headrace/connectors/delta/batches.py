@@ -1,9 +1,8 @@
-"""One batch, one version of a Delta table, and the form of that table: once, and never from an older driver."""
+"""One batch, one version of a Delta table: once, and never from an older driver."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,19 +10,17 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.ledger import Progress
-from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, State, at_path
+from headrace.connectors.delta.table import CONFLICTS, NOTE, DeltaTable, at_path
 from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, KeptLine, Standing
-from headrace.connectors.not_asked import missing_columns, partition_findings, twice
-from headrace.connectors.spark_catalog import quoted
-from headrace.connectors.spark_files.formats import refused_partitions, refusing
+from headrace.connectors.spark_catalog import quote
+from headrace.connectors.spark_files.formats import find_refused_partitions, refuse_values
 from headrace.contract import RefusedValue, SinkContext
-from headrace.errors import Finding, HeadraceError, SinkError
+from headrace.errors import HeadraceError, SinkError
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _CONSTRAINTS = (
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
@@ -32,7 +29,6 @@ _CONSTRAINTS = (
     "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
 )
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-_REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(kw_only=True)
@@ -60,35 +56,35 @@ class DeltaStore(BatchStore["DataFrame"]):
     def begin(self, frame: DataFrame, batch: int) -> None:
         self._table = at_path(frame.sparkSession, self.location, SinkError)
         if self._table is None:
-            what, fix = f"{self.name} is no longer there", "put it back, or reset the query (headrace reset QUERY)"
-            raise SinkError(code="HR405", what=what, fix=fix)
+            fault, fix = f"{self.name} is no longer there", "put it back, or reset the query (headrace reset QUERY)"
+            raise SinkError(code="HR405", what=fault, fix=fix)
 
     def standing(self, batch: int) -> Standing:
         state = self._known_table.now()
-        found = self._progress = ledger.progress(self.context, state.txn_ids)
-        self._standing = Standing(newer=self._newer(found), before=None if self.last is None else self.last.line)
-        if found.batch is not None and found.batch >= batch:
+        progress = self._progress = ledger.progress(self.context, state.txn_ids)
+        self._standing = Standing(newer=self._newer(progress), before=self.last)
+        if progress.batch is not None and progress.batch >= batch:
             # As many lines as lie between, and the one before.
-            lines = [each.line for each in ledger.lines(state, self.context, found.batch - batch + 2)]
+            lines = ledger.lines(state, self.context, progress.batch - batch + 2)
             own = next((line for line in lines if line.batch == batch), None)
             before = next((line for line in reversed(lines) if line.batch < batch), None)
             self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)
         return self._standing
 
     def planned(self, batch: int) -> str | None:
-        known = ledger.lines(self._known_table.now(), self.context)
-        return next((line.planned for line in known if line.batch == batch), None)
+        lines = ledger.lines(self._known_table.now(), self.context)
+        return next((line.planned for line in lines if line.batch == batch), None)
 
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         self._enter_checkpoint()
-        frame = refusing(frame, refused_in_delta(frame, self._known_table.now().partitions))
+        frame = refuse_values(frame, find_refused_values(frame, self._known_table.now().partitions))
         if self.context.mode == "update":
             # Looked through for shared keys, then merged: MERGE would add both of two rows with the same new key.
             self._persisted = frame.persist()
-            if shared := shared_key(frame, self.key):
-                what = "{} rows share the key {}".format(*shared)
+            if shared := find_shared_key(frame, self.key):
+                fault = "{} rows share the key {}".format(*shared)
                 fix = "name columns in key that together identify a row of the result"
-                raise self._refused("HR408", batch, what, fix)
+                raise self._error_of_batch("HR408", batch, fault, fix)
         return frame
 
     def commit(self, rows: DataFrame, batch: int, admit: Admission) -> None:
@@ -106,11 +102,11 @@ class DeltaStore(BatchStore["DataFrame"]):
             if CONFLICTS in str(error):
                 raise Conflict(first_sentence(error)) from error
             raise
-        found = ledger.progress(context, self._known_table.now().txn_ids)
-        if newer := self._newer(found):
+        progress = ledger.progress(context, self._known_table.now().txn_ids)
+        if newer := self._newer(progress):
             # Delta has left the batch out, since a newer driver's number is above it.
             admit(Standing(newer=newer))
-        if found == before:
+        if progress == before:
             # A batch that changes nothing may have left no version behind.
             app = ledger.own_mark(context)
             with applied(rows.sparkSession, {NOTE: note}):
@@ -124,14 +120,14 @@ class DeltaStore(BatchStore["DataFrame"]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, Conflict):
-            fix = "let nobody else change the table while the query runs, then start again: the batch is made again"
-            return self._refused("HR441", batch, str(error), fix)
+            fix = "let no other program change the table during a run, then start again: the batch is made again"
+            return self._error_of_batch("HR441", batch, str(error), fix)
         text = str(error)
         if not isinstance(error, HeadraceError) and any(sign in text for sign in _CONSTRAINTS):
             at = max(text.find(sign) for sign in _CONSTRAINTS)
-            said = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
+            reason = first_sentence(Exception(text[max(at - 1, 0) :].partition("\tat ")[0]))
             fix = "filter such rows out in the query, or change the table; then start again: the batch is made again"
-            return self._refused("HR440", batch, said, fix)
+            return self._error_of_batch("HR440", batch, reason, fix)
         return error
 
     # ------------------------------------------------------------------------------------------------- the table
@@ -141,10 +137,10 @@ class DeltaStore(BatchStore["DataFrame"]):
         assert self._table is not None, "`begin` comes first"
         return self._table
 
-    def _newer(self, found: Progress) -> str:
-        if found.epoch == self.epoch:
+    def _newer(self, progress: Progress) -> str:
+        if progress.epoch == self.epoch:
             return ""
-        return "a newer generation" if found.is_closed else f"epoch {found.epoch}, this one has {self.epoch}"
+        return "a newer generation" if progress.is_closed else f"epoch {progress.epoch}, this one has {self.epoch}"
 
     def _enter_checkpoint(self) -> None:
         """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
@@ -159,7 +155,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         """Right before the first batch, so that a start that comes to nothing leaves the table as it was."""
         if self.added:
             columns = ", ".join(self.added)
-            spark.sql(f"ALTER TABLE delta.{quoted(self.location)} ADD COLUMNS ({columns})")
+            spark.sql(f"ALTER TABLE delta.{quote(self.location)} ADD COLUMNS ({columns})")
             self.added = ()
 
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
@@ -169,7 +165,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
             with applied(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
-                spark.sql(merge(f"delta.{quoted(self.location)}", view, self.key)).collect()
+                spark.sql(merge(f"delta.{quote(self.location)}", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
         writer = writer.options(txnAppId=app, txnVersion=str(number), userMetadata=note)
@@ -177,104 +173,31 @@ class DeltaStore(BatchStore["DataFrame"]):
             writer = writer.option("partitionOverwriteMode", "static")
         writer.save(self.location)
 
-    def _refused(self, code: str, batch: int, what: str, fix: str) -> SinkError:
-        return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {what}", fix=fix)
+    def _error_of_batch(self, code: str, batch: int, fault: str, fix: str) -> SinkError:
+        return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {fault}", fix=fix)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableSchema:
-    """The columns of a result, its key, and the columns that the table is partitioned by."""
-
-    schema: StructType
-    key: Sequence[str]
-    partition_by: Sequence[str]
-
-    def incompatibilities(self, context: SinkContext) -> Iterator[Finding]:
-        """What keeps the result from being a table at all."""
-        for fault in twice(self.schema.names):
-            what = f"the result of query '{context.query}': {fault}"
-            yield Finding(code="HR404", what=what, fix="rename one of the two in the query's last select")
-        for name in self.schema.names:
-            if _REFUSED.search(name):
-                what = (
-                    f"the result of query '{context.query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
-                )
-                yield Finding(code="HR404", what=what, fix="rename it in the query's last select")
-        yield from missing_columns("key", self.key, self.schema.names, context.query)
-        yield from partition_findings(self.partition_by, self.schema.names, context.query)
-
-    def create(self, spark: SparkSession, where: str, context: SinkContext) -> None:
-        """Make the table; `where` is its name in SQL."""
-        from pyspark.errors import PySparkException
-
-        parts = ", ".join(quoted(name) for name in self.partition_by)
-        columns = ", ".join(f"{quoted(part.name)} {part.dataType.simpleString()}" for part in self.schema.fields)
-        statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
-        try:
-            spark.sql(statement)
-        except PySparkException as error:
-            what = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
-            raise SinkError(code="HR404", what=what, fix="change the query's last select") from error
-
-    def additions(self, state: State, table: str, context: SinkContext, *, adds: bool) -> list[str]:
-        """The columns that must be added, as SQL declares them; raises SinkError with every difference that stays."""
-        there = {part.name.lower(): part for part in state.schema.fields}
-        ours = {name.lower() for name in self.schema.names}
-        differences, added = [], []
-        for part in self.schema.fields:
-            found = there.get(part.name.lower())
-            declared = f"{quoted(part.name)} {part.dataType.simpleString()}"
-            if found is None and adds and part.name not in self.key:
-                added.append(declared)
-            elif found is None:
-                differences.append(f"it has no column '{part.name}'")
-            elif found.dataType.simpleString() != part.dataType.simpleString():
-                has = found.dataType.simpleString()
-                differences.append(
-                    f"its column '{found.name}' is {has}, the result's is {part.dataType.simpleString()}"
-                )
-        differences += [
-            f"its column '{found.name}' is not in the result" for low, found in there.items() if low not in ours
-        ]
-        if self.partition_by and list(self.partition_by) != state.partitions:
-            by = ", ".join(state.partitions) or "nothing"
-            differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
-        if differences:
-            only_new_columns = not adds and all("has no column" in difference for difference in differences)
-            way = "set on_schema_change to add" if only_new_columns else "change the query's last select"
-            what, fix = (
-                f"{table} does not fit the result of query '{context.query}'",
-                f"{way}, or write to another table",
-            )
-            raise SinkError([Finding(code="HR406", what=f"{what}: {each}", fix=fix) for each in differences])
-        return added
-
-
-def refused_in_delta(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:
+def find_refused_values(frame: DataFrame, partitions: Sequence[str]) -> Iterator[RefusedValue]:
     """The values of `frame` that a table with these partitions would change; Delta reads times back without the era."""
-    return refused_partitions(frame, partitions, signed_years=False)
+    return find_refused_partitions(frame, partitions, signed_years=False)
 
 
-def shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
+def find_shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
     """How many rows share a key, and which; None: each has its own."""
     from pyspark.sql import functions as F
 
     rows = "__headrace_rows"
     keys = [F.col(f"`{name}`") for name in key]
-    found = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(rows)).where(F.col(rows) > 1).limit(1).collect()
-    if not found:
+    shared = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias(rows)).where(F.col(rows) > 1).limit(1).collect()
+    if not shared:
         return None
-    return found[0][rows], ", ".join(f"{name} = {found[0][name]!r}" for name in key)
+    return shared[0][rows], ", ".join(f"{name} = {shared[0][name]!r}" for name in key)
 
 
 def merge(where: str, source: str, key: Sequence[str]) -> str:
     """The statement that lets the rows of `source` replace those with the same key."""
-    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in key)
+    same = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in key)
     return (
         f"MERGE INTO {where} AS t USING {source} AS s ON {same} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

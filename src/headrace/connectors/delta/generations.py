@@ -16,18 +16,10 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import shared_key
+from headrace.connectors.delta import table as delta_tables
+from headrace.connectors.delta.batches import find_shared_key
 from headrace.connectors.delta.ledger import FirstVersion, Progress, own_rows, own_state
-from headrace.connectors.delta.table import (
-    NOTE,
-    DeltaPlace,
-    DeltaTable,
-    LogCutError,
-    State,
-    forget,
-    named,
-    require_delta,
-)
+from headrace.connectors.delta.table import DeltaPlace, DeltaTable, LogCutError, State, forget
 from headrace.connectors.exactly_once import lake
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
@@ -56,16 +48,16 @@ class DeltaReset(SinkReset):
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         table = self.place.find(session())
         if table is not None:
-            lake.among_writers(str(self.place), lambda: self._handed_over(table.now(), context, generation))
+            lake.among_writers(str(self.place), lambda: self._enter_handover(table.now(), context, generation))
 
-    def _handed_over(self, state: State, context: SinkContext, generation: int) -> None:
+    def _enter_handover(self, state: State, context: SinkContext, generation: int) -> None:
         txn_ids = state.txn_ids
         if ledger.progress(context, txn_ids).batch is None and not ledger.is_handed_over(context, txn_ids):
             return
         next_one = ledger.progress_of_all(txn_ids).get((context.query, generation))
         if next_one is not None and next_one.is_closed:
-            what = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
-            raise NothingChanged(code="HR583", what=what, fix="let the new generation continue")
+            fault = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
+            raise NothingChanged(code="HR583", what=fault, fix="let the new generation continue")
         ours = ledger.own_mark(context, ledger.HANDOVER)
         theirs = ledger.app(context.query, generation, ledger.HANDOVER)
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
@@ -86,7 +78,7 @@ class DeltaReset(SinkReset):
         there = self.place.find(spark)
         if path is not None:
             directory = aside.local_directory(path)
-            if aside.aside(directory, context).exists():
+            if aside.place_aside(directory, context).exists():
                 self._require_empty(there)
                 aside.bring_back(directory, context)
                 forget(spark, path)
@@ -109,9 +101,9 @@ class DeltaReset(SinkReset):
 
     def _require_empty(self, table: DeltaTable | None) -> None:
         if table is not None and table.now().has_rows:
-            what = f"{self.place} has rows again, so that the former ones cannot be brought back"
-            fix = "look whose they are; move the table away if nobody needs it, and give the command again"
-            raise NothingChanged(code="HR583", what=what, fix=fix)
+            fault = f"{self.place} has rows again, so that the former ones cannot be brought back"
+            fix = "look whose they are; move the table away if it is not needed, and give the command again"
+            raise NothingChanged(code="HR583", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,23 +132,23 @@ class DeltaSwap(SinkSwap):
             aside.swap_out(directory, context, rebuilt)
         else:
             aside.swap_in(directory, context, rebuilt)
-        for place in (directory, aside.beside(directory)):
+        for place in (directory, aside.place_of_rebuild(directory)):
             forget(spark, str(place))
 
 
 def require_alone(state: State, name: str, context: SinkContext) -> None:
     """Raise NothingChanged where the table has rows of other queries, which cannot be moved with those of this one."""
     progress = ledger.progress_of_all(state.txn_ids)
-    others = {query for (query, _), each in progress.items() if query != context.query and each.batch is not None}
+    others = {query for (query, _), own in progress.items() if query != context.query and own.batch is not None}
     if others:
-        what = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
+        fault = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
         fix = "let the query write to another table; or delete its rows by SQL, and its lines of the checkpoint by hand"
-        raise NothingChanged(code="HR587", what=what, fix=fix)
+        raise NothingChanged(code="HR587", what=fault, fix=fix)
 
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
     """Let the table `name` of Spark's catalog be called `other`."""
-    table, _ = named(spark, name, SinkError)
+    table, _ = delta_tables.find_by_name(spark, name, SinkError)
     location = None if table is None else table.location
     with _translate_errors(name):
         spark.sql(f"ALTER TABLE {name} RENAME TO {other}")
@@ -171,8 +163,8 @@ def _translate_errors(table: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        what = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
-        raise NothingChanged(code="HR587", what=what, fix="correct the cause, and give the command again") from error
+        fault = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
+        raise NothingChanged(code="HR587", what=fault, fix="correct the cause, and give the command again") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,33 +176,37 @@ class DeltaRename(SinkRename):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         table = self.place.find(session())
-        if table is not None:
-            lake.among_writers(str(self.place), lambda: self._renamed(table.now(), context, former), then="start again")
+        if table is None:
+            return
+        lake.among_writers(
+            str(self.place), lambda: self._enter_rename(table.now(), context, former), then="start again"
+        )
 
-    def _renamed(self, state: State, context: SinkContext, former: str) -> None:
-        entered = ledger.renamed(context, former, state.txn_ids)
+    def _enter_rename(self, state: State, context: SinkContext, former: str) -> None:
+        entered = ledger.move_marks(context, former, state.txn_ids)
         if not entered:
             return
         progress = ledger.progress_of_all(state.txn_ids)
-        if any(query == context.query and each.batch is not None for (query, _), each in progress.items()):
-            what = f"{self.place} has batches of query '{former}' and of '{context.query}'"
-            raise NothingChanged(code="HR549", what=what, fix="let the query have another name")
+        if any(query == context.query and own.batch is not None for (query, _), own in progress.items()):
+            fault = f"{self.place} has batches of query '{former}' and of '{context.query}'"
+            raise NothingChanged(code="HR549", what=fault, fix="let the query have another name")
         state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
-        require_delta(session(), SinkError)
+        delta_tables.require_delta(session(), SinkError)
         spark, name, former = session(), self.place.text, self.renamed_from
-        (new, kind), (old, _) = named(spark, name, SinkError), named(spark, former, SinkError)
+        new, kind = delta_tables.find_by_name(spark, name, SinkError)
+        old, _ = delta_tables.find_by_name(spark, former, SinkError)
         if old is None or ledger.own_mark(context) not in old.now().txn_ids:
             if new is None:
-                what = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
+                fault = f"the catalog has neither table '{name}' nor the query's '{former}', from which it is renamed"
                 fix = f"enter it into the catalog as '{name}': CREATE TABLE {name} USING delta LOCATION its directory"
-                raise NothingChanged(code="HR549", what=what, fix=fix)
+                raise NothingChanged(code="HR549", what=fault, fix=fix)
             return
         if new is not None or kind:
-            what = f"table '{former}' cannot be renamed to '{name}', which is there as well"
+            fault = f"table '{former}' cannot be renamed to '{name}', which is there as well"
             fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
-            raise NothingChanged(code="HR549", what=what, fix=fix)
+            raise NothingChanged(code="HR549", what=fault, fix=fix)
         rename(spark, former, name)
 
 
@@ -229,9 +225,9 @@ class DeltaAdoption(SinkAdoption):
         state = self.find(frame, context).now()
         self._require_free(state, context)
         rows = state.rows()
-        if self.key and (shared := shared_key(rows, self.key)):
-            what = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
-            raise SinkError(code="HR596", what=what, fix="delete all but one of them, or name another key")
+        if self.key and (shared := find_shared_key(rows, self.key)):
+            fault = f"{self.name} has {shared[0]} rows with the key {shared[1]}, and a query replaces one"
+            raise SinkError(code="HR596", what=fault, fix="delete all but one of them, or name another key")
         return (Held(count=rows.count(), what=f"rows of {self.name}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
@@ -239,9 +235,9 @@ class DeltaAdoption(SinkAdoption):
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         table = self.find(frame, context)
-        lake.among_writers(self.name, lambda: self._entered(table.now(), context, batch))
+        lake.among_writers(self.name, lambda: self._enter_adoption(table.now(), context, batch))
 
-    def _entered(self, state: State, context: SinkContext, batch: int | None) -> None:
+    def _enter_adoption(self, state: State, context: SinkContext, batch: int | None) -> None:
         mark = ledger.own_mark(context, ledger.CHECKPOINT, Checkpoint(context.checkpoint).id or "")
         own = ledger.progress(context, state.txn_ids)
         if own.batch == batch and mark in state.txn_ids:
@@ -254,13 +250,13 @@ class DeltaAdoption(SinkAdoption):
     def _require_free(self, state: State, context: SinkContext) -> None:
         """Raise SinkError where batches of a query of Headrace are in the table."""
         handed_over = ledger.is_handed_over(context, state.txn_ids)
-        for (query, generation), each in ledger.progress_of_all(state.txn_ids).items():
+        for (query, generation), own in ledger.progress_of_all(state.txn_ids).items():
             is_own = handed_over and (query, generation) != (context.query, context.generation)
-            if each.batch is not None and not is_own:
-                what = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
-                what += str(each.batch)
+            if own.batch is not None and not is_own:
+                fault = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
+                fault += str(own.batch)
                 fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-                raise SinkError(code="HR580", what=what, fix=fix)
+                raise SinkError(code="HR580", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,12 +268,12 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
     def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
         return own_state(self.place, session(), context)
 
-    def last(self, known: tuple[State, Progress]) -> int:
-        batch = known[1].batch
+    def last(self, present: tuple[State, Progress]) -> int:
+        batch = present[1].batch
         return -1 if batch is None else batch
 
-    def reach(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> lake.Reached[State]:
-        state, own = known
+    def reach(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> lake.Reached[State]:
+        state, own = present
         passed = own.batch
         for commit, number in ledger.newest_first(state, context):
             if number is None:
@@ -286,40 +282,40 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
                     return lake.Reached(earliest=passed, why=why)
             elif number == batch:
                 try:
-                    found = state.table.at(commit.version)
+                    version = state.table.at(commit.version)
                 except LogCutError:
                     break
-                if missing := _missing(found, state):
+                if missing := _missing(version, state):
                     return lake.Reached(earliest=passed, why=f"its file {missing} was removed, as VACUUM does")
-                return lake.Reached(version=found)
+                return lake.Reached(version=version)
             elif number < batch:
                 break
             else:
                 passed = number
         return lake.Reached(earliest=passed, why=f"its log no longer has the version of batch {batch}")
 
-    def count(self, known: tuple[State, Progress], version: State | None) -> int:
-        return (version or known[0]).rows().count()
+    def count(self, present: tuple[State, Progress], version: State | None) -> int:
+        return (version or present[0]).rows().count()
 
-    def restore(self, known: tuple[State, Progress], version: State, context: SinkContext, batch: int) -> None:
-        state, own = known
+    def restore(self, present: tuple[State, Progress], version: State, context: SinkContext, batch: int) -> None:
+        state, own = present
         # 0 is that of a rewind that was taken back.
         _commit(state, version, context, Progress(own.epoch + 1, batch), before=state.version + 1)
 
-    def is_rewound(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> bool:
-        return known[0].txn_ids.get(ledger.own_mark(context, ledger.REWOUND), 0) > 0 and self.last(known) >= batch
+    def is_rewound(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> bool:
+        return present[0].txn_ids.get(ledger.own_mark(context, ledger.REWOUND), 0) > 0 and self.last(present) >= batch
 
-    def bring_back(self, known: tuple[State, Progress], context: SinkContext, batch: int) -> None:
-        state, own = known
-        what, fix = "", "run the query: it reads the removed batches again"
+    def bring_back(self, present: tuple[State, Progress], context: SinkContext, batch: int) -> None:
+        state, own = present
+        fault, fix = "", "run the query: it reads the removed batches again"
         try:
             former = state.table.at(state.txn_ids[ledger.own_mark(context, ledger.REWOUND)] - 1)
             if missing := _missing(former, state):
-                what = f"{self.name} cannot be brought back: its file {missing} was removed, as VACUUM does"
+                fault = f"{self.name} cannot be brought back: its file {missing} was removed, as VACUUM does"
         except LogCutError:
-            what = f"the log of {self.name} no longer has the version that it had before it went back to batch {batch}"
-        if what:
-            raise NothingChanged(code="HR583", what=what, fix=fix)
+            fault = f"the log of {self.name} no longer has the version that it had before it went back to batch {batch}"
+        if fault:
+            raise NothingChanged(code="HR583", what=fault, fix=fix)
         reached = ledger.progress(context, former.txn_ids)
         _commit(state, former, context, Progress(own.epoch + 1, reached.batch), before=0)
 
@@ -338,7 +334,7 @@ def _commit(state: State, former: State, context: SinkContext, wanted: Progress,
         ledger.RESTORES: former.version,
     }
     marks = {ledger.own_mark(context): wanted.number, ledger.own_mark(context, ledger.REWOUND): before}
-    with applied(state.table.spark, {NOTE: json.dumps(note)}):
+    with applied(state.table.spark, {delta_tables.NOTE: json.dumps(note)}):
         state.restore(former, marks)
 
 

@@ -1,7 +1,7 @@
 """The ledger of a Delta table: which batches of which query are in, kept in the table's own transaction identifiers.
 
-Delta keeps one number for each identifier, and its versions' notes. What is told by numbers alone (how far a query is,
-at which version it came to the table) is packed into one by `Progress` and `FirstVersion`.
+Delta keeps one number for each identifier, and its versions' notes. `Progress` and `FirstVersion` pack into
+one number how far a query is, and at which version it came to the table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PREFIX = "headrace/"
-# By what name the note of a version tells which one it has brought back.
+# The key in the note of a version that says which earlier version it has restored.
 RESTORES = "restores"
 # What identifiers remember of a generation: the version at which it came to the table, that it changes or replaces rows
-# and so shares the table with nobody, that it continues the result of an older one (1 while it does), each name that
-# its query had, each of its applications and checkpoints, and the version of the table before the last rewind.
+# and so shares the table with no other query, that it continues the result of an older one (1 while it does), each name
+# that its query had, each of its applications and checkpoints, and the version of the table before the last rewind.
 BEGIN, ALONE, HANDOVER, FORMERLY = "begin", "alone", "handover", "formerly"
 APPLICATION, CHECKPOINT, REWOUND = "application", "checkpoint", "rewound"
 _EPOCH = 1 << 32
@@ -61,7 +61,7 @@ class Progress:
         """Whether a later generation has taken its place."""
         return self.epoch == _LAST_EPOCH
 
-    def closed(self) -> Progress:
+    def close(self) -> Progress:
         """The same with an epoch that no driver comes after."""
         return Progress(_LAST_EPOCH, self.batch)
 
@@ -107,30 +107,30 @@ def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
     return txn_ids.get(own_mark(context, HANDOVER)) == 1
 
 
-def remembered(context: SinkContext, what: str, txn_ids: Mapping[str, int]) -> set[str]:
-    """All names that are remembered of the generation as `what`."""
-    prefix = own_mark(context, what, "")
+def recall_names(context: SinkContext, kind: str, txn_ids: Mapping[str, int]) -> set[str]:
+    """All names that are remembered of the generation as `kind`."""
+    prefix = own_mark(context, kind, "")
     return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
 
 
 def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
     """The identifiers under which batches of the generation came in: of its query's name, and of former ones."""
-    return {app(query, context.generation) for query in (context.query, *remembered(context, FORMERLY, txn_ids))}
+    return {app(query, context.generation) for query in (context.query, *recall_names(context, FORMERLY, txn_ids))}
 
 
-def renamed(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
+def move_marks(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
     """What is to be entered where the query `former` gets the context's name; nothing, if it has entered nothing.
 
-    Its own number goes up so far that no driver of that name writes any more, and tells of no batch.
+    The number under the former name becomes so high that no driver of that name writes any more.
     """
     entered: dict[str, int] = {}
-    for (name, generation), each in progress_of_all(txn_ids).items():
-        if name != former or each == GONE:
+    for (name, generation), progress in progress_of_all(txn_ids).items():
+        if name != former or progress == GONE:
             continue
         old, new = app(former, generation), app(context.query, generation)
         marks = {mark: value for mark, value in txn_ids.items() if mark.startswith(f"{old}/")}
         entered |= {f"{new}{mark.removeprefix(old)}": value for mark, value in marks.items()}
-        entered |= {new: each.number, app(context.query, generation, FORMERLY, former): 1, old: GONE.number}
+        entered |= {new: progress.number, app(context.query, generation, FORMERLY, former): 1, old: GONE.number}
     return entered
 
 
@@ -146,12 +146,12 @@ def start_marks(context: SinkContext, reached: Progress, begun: FirstVersion | N
 
 def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progress]:
     """Every generation of every query that the table knows."""
-    found = {}
+    progress = {}
     for name, number in txn_ids.items():
         parts = name.split("/")
         if len(parts) == 3 and name.startswith(PREFIX) and parts[2].isdigit():
-            found[parts[1], int(parts[2])] = Progress.of(number)
-    return found
+            progress[parts[1], int(parts[2])] = Progress.of(number)
+    return progress
 
 
 def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
@@ -195,9 +195,9 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
     own = progress(context, txn_ids)
     if own.batch is None:
         return []
-    found: list[KeptLine] = []
+    kept: list[KeptLine] = []
     for looked, (commit, batch) in enumerate(newest_first(state, context)):
-        if looked >= _LOOKED_BACK or len(found) == most:
+        if looked >= _LOOKED_BACK or len(kept) == most:
             break
         # The mark of a start repeats the batch, and has no note, as that of a rewind has no line.
         if batch is None or RESTORES in commit.note or commit.note.get("batch") != batch:
@@ -205,38 +205,38 @@ def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine
         line = KeptLine.from_dict(commit.note)
         if line.digest is None:
             break
-        found.insert(0, line)
-    if not found or found[-1].batch != own.batch:
+        kept.insert(0, line)
+    if not kept or kept[-1].batch != own.batch:
         mine = Checkpoint(context.checkpoint).id or ""
-        known = remembered(context, CHECKPOINT, txn_ids) or {mine}
-        return [KeptLine(batch=own.batch, checkpoint=mine if mine in known else min(known))]
-    return found
+        ids = recall_names(context, CHECKPOINT, txn_ids) or {mine}
+        return [KeptLine(batch=own.batch, checkpoint=mine if mine in ids else min(ids))]
+    return kept
 
 
 def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
     """The rows of `state` without those of other queries and of the time before.
 
     What neither Headrace nor the table's past explains counts as the query's, so that verify finds it. Raises SinkError
-    where rows of others were rewritten together with the query's, or the table's log no longer tells.
+    where rows of others were rewritten together with the query's, or the table's log no longer says whose they are.
     """
     txn_ids = state.txn_ids
     begun = FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))
-    known = progress_of_all(txn_ids)
-    others = [key for key, each in known.items() if key[0] != context.query and each.batch is not None]
+    progress = progress_of_all(txn_ids)
+    others = [key for key, other in progress.items() if key[0] != context.query and other.batch is not None]
     if not others and not begun.had_rows:
         return state.rows()
     try:
         strangers = {add["path"] for add in state.table.at(begun.version).files()} if begun.had_rows else set()
         commits = state.table.commits(begun.version + 1, state.version)
     except LogCutError as cut:
-        what = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
+        fault = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
-        raise SinkError(code="HR402", what=what, fix=fix) from None
-    strangers = _followed(strangers, commits.values(), names_of(context, txn_ids), name)
+        raise SinkError(code="HR402", what=fault, fix=fix) from None
+    strangers = _follow_strangers(strangers, commits.values(), names_of(context, txn_ids), name)
     return state.rows_of(add for add in state.files() if add["path"] not in strangers)
 
 
-def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
+def _follow_strangers(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
     """The files of others than `own`, through every version that added to them or rewrote them."""
     for commit in commits:
         writers = {app for app in commit.txn_ids if app.startswith(PREFIX)}
@@ -245,9 +245,9 @@ def _followed(strangers: set[str], commits: Iterable[Commit], own: set[str], nam
         if own & writers:
             continue
         if foreign and foreign != removed:
-            what = f"version {commit.version} of {name} put rows of several writers into the same files"
+            fault = f"version {commit.version} of {name} put rows of several writers into the same files"
             fix = "give each query a table of its own; verify can then identify its rows"
-            raise SinkError(code="HR402", what=what, fix=fix)
+            raise SinkError(code="HR402", what=fault, fix=fix)
         if writers or foreign:
             strangers |= {add["path"] for add in commit.adds}
     return strangers

@@ -50,24 +50,24 @@ class Commit:
     @property
     def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers that came with it."""
-        found = [action["txn"] for action in self.actions if "txn" in action]
-        return {txn["appId"]: int(txn["version"]) for txn in found}
+        actions = [action["txn"] for action in self.actions if "txn" in action]
+        return {txn["appId"]: int(txn["version"]) for txn in actions}
 
     @property
     def note(self) -> Mapping[str, Any]:
         """What its writer said of it in JSON (`userMetadata`); empty where that is nothing or something else."""
         for action in self.actions:
             try:
-                found = json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}")
+                note = json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}")
             except ValueError:
                 continue
-            if found and isinstance(found, dict):
-                return found
+            if note and isinstance(note, dict):
+                return note
         return {}
 
 
 def commit(version: int, text: str) -> Commit:
-    """The version that a file of the log tells of."""
+    """Parse a file of the log."""
     return Commit(version, tuple(json.loads(line) for line in text.splitlines() if line.strip()))
 
 
@@ -101,7 +101,7 @@ def newest(place: Path) -> int | None:
 
 
 def table_id(place: Path) -> str | None:
-    """The id that the table was given when it was made, as long as the log tells."""
+    """The id that the table was given when it was made, as long as the log has it."""
     for file in sorted((place / LOG).glob("[0-9]*.json")):
         for action in commit(0, file.read_text(encoding="utf-8")).actions:
             if "metaData" in action:
@@ -109,25 +109,25 @@ def table_id(place: Path) -> str | None:
     return None
 
 
-def replayed(place: Path, version: int) -> tuple[Add, ...] | None:
+def replay(place: Path, version: int) -> tuple[Add, ...] | None:
     """The files of a table at `version`, in the order in which a stream reads them; None if its log was cut."""
     try:
         written = (place / LOG / file_name(version)).stat().st_mtime_ns
     except OSError:
         return None
-    return _replayed(place, version, written)
+    return _replay(place, version, written)
 
 
 @lru_cache(maxsize=8)
-def _replayed(place: Path, version: int, written: int) -> tuple[Add, ...] | None:
-    """`written` tells a table from one that was in its place before."""
+def _replay(place: Path, version: int, written: int) -> tuple[Add, ...] | None:
+    """Replay the log; `written` keeps the result of a former table in the same place from being reused."""
     there: dict[str, Add] = {}
     last = -1
-    for each in local_commits(place, 0, version):
-        for remove in each.removes:
+    for version_commit in local_commits(place, 0, version):
+        for remove in version_commit.removes:
             there.pop(remove["path"], None)
-        there.update((add["path"], add) for add in each.adds)
-        last = each.version
+        there.update((add["path"], add) for add in version_commit.adds)
+        last = version_commit.version
     return tuple(in_order(list(there.values()))) if last == version else None
 
 
@@ -171,28 +171,28 @@ class Rules:
     skip_change_commits: bool = False
     exclude: str | None = None
 
-    def given(self, commit: Commit) -> list[Add]:
+    def numbered_files(self, commit: Commit) -> list[Add]:
         """The files that a stream numbers in a version."""
         return [] if self.skip_change_commits and commit.takes_rows else commit.new
 
-    def read(self, add: Add) -> bool:
+    def is_read(self, add: Add) -> bool:
         """Whether the rows of a numbered file are given."""
         return self.exclude is None or re.search(self.exclude, add["path"]) is None
 
 
 def offset(text: str) -> DeltaOffset:
     """An offset as Delta writes it; below zero lie the marks before a version's first file."""
-    found = json.loads(text)
-    return DeltaOffset(int(found["reservoirVersion"]), int(found["index"]), bool(found["isStartingVersion"]))
+    facts = json.loads(text)
+    return DeltaOffset(int(facts["reservoirVersion"]), int(facts["index"]), bool(facts["isStartingVersion"]))
 
 
 def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
-    """What each batch took. `begin`: the version at which the stream was told to start; None: at the whole table.
+    """What each batch took. `begin`: the version at which the stream was set to start; None: at the whole table.
 
     The first batch has no start in the checkpoint. A stream of the whole table began with the version that its first
     offset is in, or, where that offset has gone past the files of the table, with the version before.
     """
-    found = []
+    spans = []
     for batch in prefix.batches:
         if batch.end is None or batch.end == batch.start:
             continue
@@ -203,18 +203,18 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
             start = DeltaOffset(begin, -1, False)
         else:
             start = DeltaOffset(end.version if end.initial else end.version - 1, -1, True)
-        found.append(VersionSpan(batch.batch, start, end))
-    return found
+        spans.append(VersionSpan(batch.batch, start, end))
+    return spans
 
 
-def added(
+def files_of_batches(
     wanted: Sequence[VersionSpan],
     commits: Mapping[int, Commit],
     states: Mapping[int, Sequence[Add] | None],
     rules: Rules,
 ) -> list[tuple[Add, int]]:
     """Each file with the batch that took it; `states` has the tables that initial spans begin with."""
-    found: list[tuple[Add, int]] = []
+    taken: list[tuple[Add, int]] = []
     for span in wanted:
         begin, end = max(span.start.index, -1) + 1, span.end.index + 1
         files: list[Add] = []
@@ -222,9 +222,9 @@ def added(
             files += (states[span.start.version] or ())[begin : end if span.end.initial else None]
         for version in span.commits:
             first = begin if version == span.start.version else 0
-            files += rules.given(commits[version])[first : end if version == span.end.version else None]
-        found.extend((add, span.batch) for add in files if rules.read(add))
-    return found
+            files += rules.numbered_files(commits[version])[first : end if version == span.end.version else None]
+        taken.extend((add, span.batch) for add in files if rules.is_read(add))
+    return taken
 
 
 def place_of(location: str, add: Add) -> str:

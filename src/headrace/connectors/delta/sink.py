@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,21 +11,26 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
-from headrace.connectors.delta.batches import DeltaStore, TableSchema, refused_in_delta
+from headrace.connectors.delta.batches import DeltaStore, find_refused_values
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
 from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
-from headrace.connectors.not_asked import findings_of
-from headrace.connectors.spark_catalog import is_name
+from headrace.connectors.not_asked import findings_of, missing_columns, partition_findings, twice
+from headrace.connectors.spark_catalog import is_name, quote
 from headrace.connectors.spark_files import aside
 from headrace.errors import Finding, SinkError
+from headrace.spark.messages.refusals import first_sentence
 from headrace.storage.location import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# What Delta does not take in the name of a column.
+_NO_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +44,7 @@ class DeltaSink(contract.Sink):
     With each batch the table takes a transaction identifier of the query and its generation, whose number is made of
     the driver's epoch and the batch. Delta's own streaming sink goes by the id of the checkpoint, which a new
     checkpoint does not share and which is the same for two drivers; so a batch would come in twice after the one, and
-    an older driver could continue beside the other.
+    an older driver could continue next to the newer one.
 
     renamed_from: the name that the table had before: it is renamed at the next start.
     key: the columns that identify a row, for update mode; NULL is a value like others.
@@ -65,12 +71,12 @@ class DeltaSink(contract.Sink):
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from self._place.problems()
         if self.renamed_from and self.path is not None:
-            what = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
+            fault = f"renamed_from is given, and the Delta table '{self.path}' has no name but its directory"
             fix = "move the directory by hand and give its new path without renamed_from: its ledger lies in it"
-            yield contract.OptionError(what=what, fix=fix)
+            yield contract.OptionError(what=fault, fix=fix)
         elif self.renamed_from and (self.renamed_from == self.table or not is_name(self.renamed_from)):
-            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield contract.OptionError(what=what, fix="give renamed_from: the name that it had before")
+            fault = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield contract.OptionError(what=fault, fix="give renamed_from: the name that it had before")
         if self.path is not None and scheme_of(self.path) == "s3a":
             # Delta's own way there looks first whether a version is there, then puts it.
             yield contract.OptionError(
@@ -78,13 +84,13 @@ class DeltaSink(contract.Sink):
                 what=f"{self._place} is in a bucket, where Delta keeps only writers of one driver from taking the same "
                 "version of it, unless spark.delta.logStore.s3a.impl says otherwise",
                 fix="let no other application write the table; or set spark.delta.logStore.s3a.impl to a log store for "
-                "several, as Delta's documentation tells, in all of them",
+                "several, as Delta's documentation describes, in all of them",
                 severity="note",
             )
         if mode == "update" and not self.key:
-            what = "update mode into a Delta table needs a key, to find the row to replace"
+            fault = "update mode into a Delta table needs a key, to find the row to replace"
             yield contract.OptionError(
-                code="HR403", what=what, fix="give key: the columns that identify a row of the result"
+                code="HR403", what=fault, fix="give key: the columns that identify a row of the result"
             )
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
@@ -93,15 +99,15 @@ class DeltaSink(contract.Sink):
     def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         place, spark = self._place, frame.sparkSession
-        form = self._fitting_schema(frame, context)
+        self._require_result(frame, context)
         table = place.find(spark)
         if table is None:
             require_lines_fit(context, place.text, ())
             self._require_empty()
-            form.create(spark, place.in_sql, context)
+            self._create_table(frame, context)
             table = place.find(spark)
             assert table is not None, "it was made a moment ago"
-        added = form.additions(table.now(), str(place), context, adds=self.on_schema_change == "add")
+        added = self._missing_columns(table.now(), frame.schema, context, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), context)
         epoch, last = among_writers(str(place), lambda: self._enter(table, context), then="start again")
         store = DeltaStore(
@@ -118,11 +124,20 @@ class DeltaSink(contract.Sink):
         return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        yield from self._table_schema(frame).incompatibilities(context)
+        names, query = frame.columns, context.query
+        for fault in twice(names):
+            problem = f"the result of query '{query}': {fault}"
+            yield Finding(code="HR404", what=problem, fix="rename one of the two in the query's last select")
+        for name in names:
+            if _NO_COLUMN.search(name):
+                problem = f"the result of query '{query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"
+                yield Finding(code="HR404", what=problem, fix="rename it in the query's last select")
+        yield from missing_columns("key", self.key, names, query)
+        yield from partition_findings(self.partition_by, names, query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         table = self._place.find(frame.sparkSession)
-        return refused_in_delta(frame, self.partition_by if table is None else table.now().partitions)
+        return find_refused_values(frame, self.partition_by if table is None else table.now().partitions)
 
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         try:
@@ -131,20 +146,11 @@ class DeltaSink(contract.Sink):
                 yield from misfits(context, place.text, tuple)
                 return
             adds = self.on_schema_change == "add"
-            self._table_schema(frame).additions(table.now(), str(place), context, adds=adds)
+            self._missing_columns(table.now(), frame.schema, context, adds=adds)
             self._require_ours(table.now(), context)
             yield from misfits(context, place.text, lambda: self._lines(table.now(), context))
         except SinkError as error:
             yield from findings_of(error)
-
-    def _table_schema(self, frame: DataFrame) -> TableSchema:
-        return TableSchema(schema=frame.schema, key=self.key, partition_by=self.partition_by)
-
-    def _fitting_schema(self, frame: DataFrame, context: contract.SinkContext) -> TableSchema:
-        form = self._table_schema(frame)
-        if found := list(form.incompatibilities(context)):
-            raise SinkError(found)
-        return form
 
     def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         """The rows and the last batch of one version, without the rows of other queries that append to the table."""
@@ -158,7 +164,7 @@ class DeltaSink(contract.Sink):
 
     @property
     def ledger(self) -> DeltaLedger:
-        return DeltaLedger(seen=self._seen)
+        return DeltaLedger(seen=self._current_state)
 
     @property
     def rename(self) -> DeltaRename:
@@ -186,19 +192,19 @@ class DeltaSink(contract.Sink):
         if self.path is None:
             beside = replace(self, table=name_beside(str(self.table)), renamed_from="")
         else:
-            beside = replace(self, path=str(aside.beside(aside.local_directory(self.path))), renamed_from="")
+            beside = replace(self, path=str(aside.place_of_rebuild(aside.local_directory(self.path))), renamed_from="")
         return DeltaSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
-        form = self._fitting_schema(frame, context)
+        self._require_result(frame, context)
         table = self._place.find(frame.sparkSession)
         if table is None:
             raise not_there(str(self._place), context)
-        form.additions(table.now(), str(self._place), context, adds=False)
+        self._missing_columns(table.now(), frame.schema, context, adds=False)
         return table
 
-    def _seen(self) -> State | None:
+    def _current_state(self) -> State | None:
         """The table as it is now; None where there is none, or no session to look with."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -217,44 +223,87 @@ class DeltaSink(contract.Sink):
     def _place(self) -> DeltaPlace:
         return DeltaPlace(path=self.path, table=self.table, error=SinkError)
 
+    def _require_result(self, frame: DataFrame, context: contract.SinkContext) -> None:
+        if findings := list(self.check_result(frame, context)):
+            raise SinkError(findings)
+
+    def _create_table(self, frame: DataFrame, context: contract.SinkContext) -> None:
+        from pyspark.errors import PySparkException
+
+        where, parts = self._place.in_sql, ", ".join(quote(name) for name in self.partition_by)
+        columns = ", ".join(_declaration(name, frame.schema) for name in frame.columns)
+        statement = f"CREATE TABLE {where} ({columns}) USING delta{f' PARTITIONED BY ({parts})' if parts else ''}"
+        try:
+            frame.sparkSession.sql(statement)
+        except PySparkException as error:
+            fault = f"no table {where} can be made for the result of query '{context.query}': {first_sentence(error)}"
+            raise SinkError(code="HR404", what=fault, fix="change the query's last select") from error
+
+    def _missing_columns(
+        self, state: State, schema: StructType, context: contract.SinkContext, *, adds: bool
+    ) -> list[str]:
+        """The columns that the table lacks, as SQL declares them. Raises SinkError with all differences that stay."""
+        table = {field.name.lower(): field for field in state.schema.fields}
+        result = {name.lower() for name in schema.names}
+        differences, missing = [], []
+        for field in schema.fields:
+            column, kind = table.get(field.name.lower()), field.dataType.simpleString()
+            if column is None and adds and field.name not in self.key:
+                missing.append(_declaration(field.name, schema))
+            elif column is None:
+                differences.append(f"it has no column '{field.name}'")
+            elif column.dataType.simpleString() != kind:
+                of_table = column.dataType.simpleString()
+                differences.append(f"its column '{column.name}' is {of_table}, the result's is {kind}")
+        differences += [f"its column '{table[name].name}' is not in the result" for name in table if name not in result]
+        if self.partition_by and list(self.partition_by) != state.partitions:
+            by = ", ".join(state.partitions) or "nothing"
+            differences.append(f"it is partitioned by {by} and not by {', '.join(self.partition_by)}")
+        if differences:
+            has_more = not adds and all("has no column" in difference for difference in differences)
+            fix = "set on_schema_change to add" if has_more else "change the query's last select"
+            fault = f"{self._place} does not fit the result of query '{context.query}'"
+            fix += ", or write to another table"
+            raise SinkError([Finding(code="HR406", what=f"{fault}: {text}", fix=fix) for text in differences])
+        return missing
+
     def _require_empty(self) -> None:
         directory = self._place.directory
-        if directory is not None and directory.exists() and (not directory.is_dir() or aside.holds_data(directory)):
-            what = f"'{directory}' holds files that are no Delta table"
-            raise SinkError(code="HR407", what=what, fix="write to an empty directory")
+        if directory is not None and directory.exists() and (not directory.is_dir() or aside.count_files(directory)):
+            fault = f"'{directory}' holds files that are no Delta table"
+            raise SinkError(code="HR407", what=fault, fix="write to an empty directory")
 
     def _require_ours(self, state: State, context: contract.SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
-        name, known, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
-        own = known.get((context.query, context.generation))
-        others = {query for (query, _), each in known.items() if query != context.query and each.batch is not None}
-        alone = {
-            query for query, number in known if query in others and ledger.app(query, number, ledger.ALONE) in txn_ids
-        }
-        older = [number for (query, number), each in known.items() if query == context.query and each.batch is not None]
+        name, progress, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
+        own = progress.get((context.query, context.generation))
+        with_batches = [key for key, reached in progress.items() if reached.batch is not None]
+        others = {query for query, _ in with_batches if query != context.query}
+        alone = {query for query, number in progress if ledger.app(query, number, ledger.ALONE) in txn_ids} & others
+        older = [number for query, number in with_batches if query == context.query]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
-        what = ""
-        if strangers := ledger.remembered(context, ledger.APPLICATION, txn_ids) - {context.application}:
-            what = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
+        fault = ""
+        if strangers := ledger.recall_names(context, ledger.APPLICATION, txn_ids) - {context.application}:
+            fault = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
         elif own == ledger.GONE:
-            what = f"{name} knows the batches of query '{context.query}' by another name now"
+            fault = f"{name} knows the batches of query '{context.query}' by another name now"
         elif context.mode != "append" and others:
-            what = f"{name} already holds the result of query '{min(others)}'"
+            fault = f"{name} already holds the result of query '{min(others)}'"
         elif alone:
-            what = f"{name} belongs to query '{min(alone)}', which changes its rows"
+            fault = f"{name} belongs to query '{min(alone)}', which changes its rows"
         elif not begun and older and state.has_rows:
             require_own_generation(name, context, max(older))
         elif not begun and context.mode != "append" and state.has_rows:
-            what = f"{name} already holds rows that no query wrote"
-        if what:
+            fault = f"{name} already holds rows that no query wrote"
+        if fault:
             fix = "write to another table, or delete the rows of this one first"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
 
     @staticmethod
     def _lines(state: State, context: contract.SinkContext) -> list[KeptLine] | None:
         """The ledger's lines; None of a clone, which has the rows of a table and nothing of its ledger."""
-        known = ledger.own_mark(context) in state.txn_ids or not state.has_rows
-        return ledger.lines(state, context) if known else None
+        has_ledger = ledger.own_mark(context) in state.txn_ids or not state.has_rows
+        return ledger.lines(state, context) if has_ledger else None
 
     def _enter(self, table: DeltaTable, context: contract.SinkContext) -> tuple[int, KeptLine | None]:
         """Enter the start into the table as it is now. Raises Conflict where a batch of the query has come in since."""
@@ -268,11 +317,16 @@ class DeltaSink(contract.Sink):
         if ledger.own_mark(context, ledger.BEGIN) not in txn_ids:
             begun = FirstVersion(state.version, state.has_rows and not ledger.is_handed_over(context, txn_ids))
         entered = ledger.start_marks(context, Progress(last.epoch + 1, last.batch), begun)
-        for (name, number), each in ledger.progress_of_all(txn_ids).items():
-            if name == context.query and number != context.generation and not each.is_closed:
-                entered[ledger.app(name, number)] = each.closed().number
+        for (name, number), progress in ledger.progress_of_all(txn_ids).items():
+            if name == context.query and number != context.generation and not progress.is_closed:
+                entered[ledger.app(name, number)] = progress.close().number
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:
             entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1
         state.enter(entered)
         return last.epoch + 1, lines[-1] if lines else None
+
+
+def _declaration(name: str, schema: StructType) -> str:
+    """A column as SQL declares it."""
+    return f"{quote(name)} {schema[name].dataType.simpleString()}"

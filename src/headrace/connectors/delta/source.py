@@ -8,18 +8,18 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from headrace.connectors import option_faults
+from headrace.connectors import options as connector_options
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
 from headrace.connectors.delta.table import CREATE, DeltaPlace, DeltaTable, LogCutError, State
 from headrace.connectors.spark_files.prefix import FILE, with_batches
-from headrace.connectors.spark_files.prefix import named as file_names
+from headrace.connectors.spark_files.prefix import first_names as file_names
 from headrace.contract import Failure, Identity, Lag, OptionError, ProjectPath, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 
@@ -132,41 +132,42 @@ class Delta(Source):
             if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
                 yield OptionError(what=f"{one} and {other} are both given", fix="leave out one of the two")
         if isinstance(self.starting_version, int) and self.starting_version < 0:
-            what = f"starting_version is {self.starting_version}"
-            yield OptionError(what=what, fix="give the number of a version, or latest")
-        yield from option_faults.not_above_zero(self, "max_files_per_trigger")
+            fault = f"starting_version is {self.starting_version}"
+            yield OptionError(what=fault, fix="give the number of a version, or latest")
+        yield from connector_options.not_above_zero(self, "max_files_per_trigger")
         size = self.max_bytes_per_trigger
         if size is not None and (_SIZE.fullmatch(str(size)) is None or not re.search("[1-9]", str(size))):
-            what = f"max_bytes_per_trigger is '{size}'"
-            yield OptionError(what=what, fix="give a number of bytes, or a size such as 64m or 1g")
-        yield from option_faults.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
+            fault = f"max_bytes_per_trigger is '{size}'"
+            yield OptionError(what=fault, fix="give a number of bytes, or a size such as 64m or 1g")
+        yield from connector_options.no_pattern("exclude_regex", self.exclude_regex, "part-.*")
         given = self.starting_timestamp
         if given is not None and re.match(r"\d{4}-\d{1,2}-\d{1,2}", str(given).strip()) is None:
-            what = f"starting_timestamp is '{given}'"
-            yield OptionError(what=what, fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
-        yield from option_faults.silent_loss(self.fail_on_data_loss, "versions")
+            fault = f"starting_timestamp is '{given}'"
+            yield OptionError(what=fault, fix="write a date or a time, as 2026-01-31 or 2026-01-31 12:00:00")
+        yield from connector_options.silent_loss(self.fail_on_data_loss, "versions")
 
     def identity(self) -> Identity:
         return self._place.identity()
 
     def check_connection(self, spark: SparkSession) -> None:
         """See that the table is there."""
-        self._found(spark)
+        self._require_table(spark)
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
-        return {self._place.text: self._found(spark).now().id}
+        return {self._place.text: self._require_table(spark).now().id}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        self._found(spark)
-        reader = spark.readStream.name(name).format("delta").options(**self._stream_options())
+        self._require_table(spark)
+        options = connector_options.spark_options(self, *self.tuning_options, "exclude_regex")
+        reader = spark.readStream.name(name).format("delta").options(**options)
         return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        table = self._found(spark)
+        table = self._require_table(spark)
         if not self.readable_as_batch:
-            what = "a stream that began with the latest version does not record which one that was"
+            fault = "a stream that began with the latest version does not record which one that was"
             fix = "give starting_version a number, or leave it out"
-            raise SourceError(code="HR343", what=what, fix=fix)
+            raise SourceError(code="HR343", what=fault, fix=fix)
         read = next((json.loads(batch.end)["reservoirId"] for batch in prefix.batches if batch.end is not None), "")
         self.require_same({self._place.text: read}, {self._place.text: table.now().id})
         begin = self.starting_version if isinstance(self.starting_version, int) else None
@@ -178,14 +179,14 @@ class Delta(Source):
             commits = table.commits(versions[0], versions[-1]) if versions else {}
             states = {span.start.version: table.at(span.start.version).files() for span in spans if span.start.initial}
         except LogCutError as cut:
-            what = f"the log of {self._place} no longer has {cut}, which was read"
-            raise SourceError(code="HR343", what=what, fix=_KEEP) from None
-        files = delta_log.added(spans, commits, states, self._rules)
+            fault = f"the log of {self._place} no longer has {cut}, which was read"
+            raise SourceError(code="HR343", what=fault, fix=_KEEP) from None
+        files = delta_log.files_of_batches(spans, commits, states, self._rules)
         self._require_files(table.location, [add for add, _ in files])
         return _frame(table.now(), files, batch_column)
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
-        """Files of a local table; what cannot be determined without a JVM, Delta itself tells by ending the query."""
+        """Check the files of a local table; Delta itself ends the query over what only a JVM can find out."""
         place = self._place.directory
         begin = self.starting_version if isinstance(self.starting_version, int) else None
         whole = self.starting_version is None and self.starting_timestamp is None
@@ -195,11 +196,11 @@ class Delta(Source):
         states, commits = self._local(place, spans)
         missing = [version for span in spans for version in span.commits if version not in commits]
         if missing and self.fail_on_data_loss:
-            what = f"the log of {self._place} no longer has version {missing[0]}, which was to be read"
-            raise SourceError(code="HR343", what=what, fix=_KEEP)
+            fault = f"the log of {self._place} no longer has version {missing[0]}, which was to be read"
+            raise SourceError(code="HR343", what=fault, fix=_KEEP)
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
-        files = delta_log.added(wanted, commits, states, self._rules)
+        files = delta_log.files_of_batches(wanted, commits, states, self._rules)
         self._require_files(str(place), [add for add, _ in files])
 
     def mismatch(self, prefix: SourcePrefix) -> str:
@@ -237,19 +238,9 @@ class Delta(Source):
         states, commits = self._local(place, [span])
         if None in states.values() or len(commits) < len(span.commits):
             return None
-        files = [add for add, _ in delta_log.added([span], commits, states, self._rules)]
+        files = [add for add, _ in delta_log.files_of_batches([span], commits, states, self._rules)]
         oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
         return Lag(count=len(files), unit="files", bytes=sum(int(add["size"]) for add in files), oldest_ms=oldest)
-
-    def _stream_options(self) -> dict[str, str]:
-        """What was given, but for the table, by the names that Delta has for it."""
-        values = {each.name: getattr(self, each.name) for each in fields(Delta) if each.name not in self.place_options}
-        found = {}
-        for name, value in values.items():
-            if value != getattr(Delta, name):
-                name = re.sub("_(.)", lambda part: part[1].upper(), name)
-                found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-        return found
 
     @staticmethod
     def _local(
@@ -259,7 +250,7 @@ class Delta(Source):
         begins = {span.start.version for span in spans if span.start.initial}
         versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
         commits = [commit for version in versions for commit in delta_log.local_commits(place, version, version)]
-        states = {version: delta_log.replayed(place, version) for version in begins}
+        states = {version: delta_log.replay(place, version) for version in begins}
         return states, {commit.version: commit for commit in commits}
 
     @property
@@ -270,15 +261,15 @@ class Delta(Source):
     def _place(self) -> DeltaPlace:
         return DeltaPlace(path=self.path, table=self.table, error=SourceError)
 
-    def _found(self, spark: SparkSession) -> DeltaTable:
+    def _require_table(self, spark: SparkSession) -> DeltaTable:
         """The table. Raises SourceError where there is none."""
-        found = self._place.find(spark)
-        if found is None:
+        table = self._place.find(spark)
+        if table is None:
             raise SourceError(code="HR332", what=f"{self._place} does not exist", fix=CREATE)
-        if not found.now().schema.fields:
-            what, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
-            raise SourceError(code="HR332", what=what, fix=fix)
-        return found
+        if not table.now().schema.fields:
+            fault, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
+            raise SourceError(code="HR332", what=fault, fix=fix)
+        return table
 
     def _require_files(self, location: str, files: list[Add]) -> None:
         if delta_log.local(location) is None:
@@ -286,9 +277,9 @@ class Delta(Source):
         places = [delta_log.place_of(location, add) for add in files]
         gone = [place for place in places if place.startswith("/") and not os.path.exists(place)]
         if gone:
-            what = f"{len(gone)} of {len(files)} files of {self._place} that were read are no longer there: "
-            what += file_names(gone)
-            raise SourceError(code="HR343", what=what, fix=_KEEP)
+            fault = f"{len(gone)} of {len(files)} files of {self._place} that were read are no longer there: "
+            fault += file_names(gone)
+            raise SourceError(code="HR343", what=fault, fix=_KEEP)
 
 
 _KEEP = (

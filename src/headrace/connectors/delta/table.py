@@ -1,4 +1,4 @@
-"""What is asked of a Delta table beside what Spark's readers and writers do, by Delta's own classes."""
+"""A Delta table by Delta's own classes, for all that Spark's readers and writers do not offer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.delta.log import LOG, Add, Commit, commit, file_name, in_order, local, local_commits
 from headrace.connectors.exactly_once import Conflict
-from headrace.connectors.spark_catalog import no_name, quoted, require_database
+from headrace.connectors.spark_catalog import no_name, quote, require_database
 from headrace.contract import Identity, OptionError, canonical_path, canonical_table
 from headrace.errors import HeadraceError, SinkError, SourceError
 from headrace.spark.jvm.gateway import java_session, jvm_of
@@ -57,14 +57,14 @@ class State:
 
     @property
     def has_rows(self) -> bool:
-        found = self.snapshot.checksumOpt()
-        return int(found.get().numFiles() if found.isDefined() else self.snapshot.numOfFiles()) > 0
+        checksum = self.snapshot.checksumOpt()
+        return int(checksum.get().numFiles() if checksum.isDefined() else self.snapshot.numOfFiles()) > 0
 
     @cached_property
     def txn_ids(self) -> dict[str, int]:
         """The transaction identifiers of all writers, each with its last version.
 
-        Delta keeps them in the checksum beside the log of a version; where they are not there, a job of Spark replays
+        Delta keeps them in the checksum next to the log of a version; where they are not there, a job of Spark replays
         the log.
         """
         checksum = self.snapshot.checksumOpt()
@@ -81,8 +81,8 @@ class State:
 
     @property
     def partitions(self) -> list[str]:
-        found = self.snapshot.metadata().partitionColumns()
-        return [str(found.apply(at)) for at in range(found.size())]
+        columns = self.snapshot.metadata().partitionColumns()
+        return [str(columns.apply(at)) for at in range(columns.size())]
 
     def files(self) -> list[Add]:
         """Every file, in the order in which a stream reads them."""
@@ -96,11 +96,11 @@ class State:
     @cached_property
     def actions(self) -> dict[tuple[str, str], str]:
         """The action that adds each file, as Delta's JSON, by its path and its deleted rows."""
-        found = self.snapshot.allFiles().collect()
+        files = self.snapshot.allFiles().collect()
         adds = {}
-        for at in range(len(found)):
-            vector = found[at].deletionVector()
-            adds[str(found[at].path()), "" if vector is None else str(vector.uniqueId())] = str(found[at].json())
+        for at in range(len(files)):
+            vector = files[at].deletionVector()
+            adds[str(files[at].path()), "" if vector is None else str(vector.uniqueId())] = str(files[at].json())
         return adds
 
     def enter(self, txn_ids: Mapping[str, int], *, seen: Mapping[str, int] | None = None) -> None:
@@ -112,11 +112,11 @@ class State:
         if seen is None:
             seen = {app: self.txn_ids[app] for app in txn_ids if app in self.txn_ids}
         transaction = self.table.begin()
-        known = State(self.table, transaction.snapshot()).txn_ids
+        current = State(self.table, transaction.snapshot()).txn_ids
         for app in txn_ids:
             # What Delta's `txnVersion` does as well, which replays the log: no other writer may enter them meanwhile.
             transaction.readTxn().append(app)
-            if known.get(app, -1) != seen.get(app, -1):
+            if current.get(app, -1) != seen.get(app, -1):
                 raise Conflict("another writer was quicker")
         # It says that no file changes: after a `ManualUpdate` Delta replays the whole log for the version's checksum.
         self.table.finish(transaction, (), txn_ids, "EmptyCommit")
@@ -154,10 +154,10 @@ class State:
         for add in files:
             plain = {name: value for name, value in add.items() if name != "stats"}
             adds.add(actions.fromJson(json.dumps({"add": plain})))
-        found = self.table.log.createDataFrame(
+        frame = self.table.log.createDataFrame(
             self.snapshot, jvm.PythonUtils.toSeq(adds), False, jvm.scala.Option.empty()
         )
-        return DataFrame(found, self.table.spark)
+        return DataFrame(frame, self.table.spark)
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,12 @@ class DeltaTable:
         wanted = range(first, last + 1)
         place = local(self.location)
         if place is not None:
-            found = {each.version: each for each in local_commits(place, first, last)}
+            commits = {entry.version: entry for entry in local_commits(place, first, last)}
         else:
-            found = self._read(wanted)
-        if missing := [version for version in wanted if version not in found]:
+            commits = self._read(wanted)
+        if missing := [version for version in wanted if version not in commits]:
             raise LogCutError(f"version {missing[0]}")
-        return found
+        return commits
 
     def newest_first(self, version: int) -> Iterator[Commit]:
         """The versions from `version` down to the oldest that the log still has."""
@@ -281,7 +281,7 @@ class DeltaPlace:
     def in_sql(self) -> str:
         if self.path is None:
             return str(self.table)
-        return f"delta.{quoted(str(self.directory.absolute() if self.directory else self.path))}"
+        return f"delta.{quote(str(self.directory.absolute() if self.directory else self.path))}"
 
     def __str__(self) -> str:
         return f"the Delta table '{self.text}'"
@@ -289,8 +289,8 @@ class DeltaPlace:
     def problems(self) -> Iterator[OptionError]:
         """Faults of the two options."""
         if (self.path is None) == (self.table is None):
-            what = "path and table are both given" if self.path is not None else "neither path nor table is given"
-            yield OptionError(what=what, fix="give one of the two")
+            fault = "path and table are both given" if self.path is not None else "neither path nor table is given"
+            yield OptionError(what=fault, fix="give one of the two")
         yield from no_name(self.table, "; or give the table's path")
 
     def identity(self) -> Identity:
@@ -305,11 +305,11 @@ class DeltaPlace:
             return at_path(spark, self.path, self.error)
         if self.error is SinkError:
             require_database(spark, str(self.table))
-        found, kind = named(spark, str(self.table), self.error)
-        if found is None and kind:
+        table, kind = find_by_name(spark, str(self.table), self.error)
+        if table is None and kind:
             code, fix = ("HR332", CREATE) if self.error is SourceError else ("HR419", "give the table another name")
             raise self.error(code=code, what=f"'{self.table}' is {kind} and no Delta table", fix=fix)
-        return found
+        return table
 
 
 def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
@@ -320,9 +320,9 @@ def require_delta(spark: SparkSession, error: type[HeadraceError]) -> None:
     if spark.conf.get("spark.sql.catalog.spark_catalog", "") != _CATALOG:
         missing.append(f"spark.sql.catalog.spark_catalog is not {_CATALOG}")
     if missing:
-        what = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
+        fault = f"the Spark session has no Delta Lake: {' and '.join(missing)}"
         fix = "let Headrace start the session, or start your own with Delta's jars and these two settings"
-        raise error(code="HR125", what=what, fix=fix)
+        raise error(code="HR125", what=fault, fix=fix)
 
 
 def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> DeltaTable | None:
@@ -334,7 +334,7 @@ def at_path(spark: SparkSession, path: str, error: type[HeadraceError]) -> Delta
         return table if table.now().version >= 0 else None
 
 
-def named(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[DeltaTable | None, str]:
+def find_by_name(spark: SparkSession, name: str, error: type[HeadraceError]) -> tuple[DeltaTable | None, str]:
     """The table of a name in Spark's own catalog; or None and the kind of what has that name, `` for nothing.
 
     Raises `error` where its log cannot be read.
@@ -370,6 +370,6 @@ def _translate_errors(name: str, error: type[HeadraceError]) -> Iterator[None]:
     except HeadraceError:
         raise
     except Exception as cause:
-        what = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
+        fault = f"the log of the Delta table '{name}' cannot be read: {first_sentence(cause)}"
         fix = "restore the files of its directory _delta_log, or the right to read them, and start again"
-        raise error(code="HR349", what=what, fix=fix) from cause
+        raise error(code="HR349", what=fault, fix=fix) from cause

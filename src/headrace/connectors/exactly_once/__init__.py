@@ -3,12 +3,10 @@
 A sink of another distribution may import what is named here, and no more of it.
 """
 
-from headrace.connectors.exactly_once.acceptance import BatchLine as BatchLine
 from headrace.connectors.exactly_once.acceptance import CheckpointView as CheckpointView
 from headrace.connectors.exactly_once.acceptance import KeptLine as KeptLine
 from headrace.connectors.exactly_once.acceptance import misfits as misfits
 from headrace.connectors.exactly_once.acceptance import plans as plans
-from headrace.connectors.exactly_once.acceptance import require_fit as require_fit
 from headrace.connectors.exactly_once.acceptance import require_lines_fit as require_lines_fit
 from headrace.connectors.exactly_once.acceptance import require_own_generation as require_own_generation
 from headrace.connectors.exactly_once.acceptance import view_of as view_of

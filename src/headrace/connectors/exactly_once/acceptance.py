@@ -19,18 +19,46 @@ Kept = Callable[[int], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchLine:
+class KeptLine:
     """What a ledger keeps of a batch that is in.
 
     checkpoint: the id of the checkpoint that it came from. digest, chain: of the batch, and of all up to it; None where
-    Spark keeps no plan of the batch. restorable: the line holds all that is needed to plan the batch again.
+    Spark keeps no plan of the batch. planned: the text that the batch can be planned again from; "" where it is kept,
+    and was not read with the line.
     """
 
     batch: int
     checkpoint: str
     digest: str | None = None
     chain: str | None = None
-    restorable: bool = False
+    planned: str | None = None
+
+    @classmethod
+    def of(cls, context: SinkContext, batch: int, planned: PlannedBatch | None) -> KeptLine:
+        """Return the line of a batch, not yet chained to the line before it.
+
+        planned: what the checkpoint holds of the batch; None without a stream.
+        """
+        return cls(
+            batch=batch,
+            checkpoint=Checkpoint(context.checkpoint).id or "",
+            digest=None if planned is None else planned.digest(context.roots),
+            planned=None if planned is None else planned.dumps(),
+        )
+
+    def after(self, before: KeptLine | None) -> KeptLine:
+        """Return the line chained to the one before it; without a digest there is nothing to chain."""
+        if self.digest is None:
+            return self
+        return replace(self, chain=chained(before.chain if before else None, self.digest))
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> KeptLine:
+        """Return the line that `as_dict` was taken of; other facts are left out."""
+        return cls(**{"checkpoint": "", **{name: facts[name] for name in cls.__dataclass_fields__ if name in facts}})
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +128,7 @@ class NotRestorable:
 Acceptance: TypeAlias = Same | Ahead | OtherCheckpoint | OtherBatch | BrokenChain | Behind | NotRestorable
 
 
-def judge(lines: Sequence[BatchLine], here: CheckpointView, *, begun: bool = True) -> Acceptance:
+def judge(lines: Sequence[KeptLine], here: CheckpointView, *, begun: bool = True) -> Acceptance:
     """Compare `lines`, those of one query's generation in order of their batches, with the checkpoint.
 
     `lines` may begin anywhere; they must reach to the newest. begun: False where the ledger does not know the
@@ -127,12 +155,12 @@ def judge(lines: Sequence[BatchLine], here: CheckpointView, *, begun: bool = Tru
     known = {line.batch: line for line in lines}
     beyond = tuple(batch for batch in range(planned + 1, last + 1) if batch not in here.empty)
     for batch in beyond:
-        if batch not in known or not known[batch].restorable or known[batch].digest is None:
+        if batch not in known or known[batch].planned is None or known[batch].digest is None:
             return NotRestorable(batch, last)
     return Ahead(beyond)
 
 
-def is_same_batch(line: BatchLine, before: BatchLine | None, digest: str | None) -> bool:
+def is_same_batch(line: KeptLine, before: KeptLine | None, digest: str | None) -> bool:
     """Whether a batch with `digest` is the one of `line`; a line without a digest cannot tell.
 
     `before` precedes the line. Where the ledger keeps it no longer, the digest of the batch alone tells.
@@ -156,23 +184,31 @@ def require_own_generation(place: str, context: SinkContext, found: int, *, kind
         raise SinkError(code="HR407", what=what, fix=f"write to another {kind}, or drop this one")
 
 
-def require_fit(
+def require_lines_fit(
     context: SinkContext,
     table: str,
-    lines: Sequence[BatchLine],
-    here: CheckpointView,
-    kept: Kept,
+    lines: Sequence[KeptLine],
     *,
     begun: bool = True,
     kind: str = "table",
+    here: CheckpointView | None = None,
+    kept: Kept | None = None,
 ) -> None:
-    """Raise CheckpointError where batches would be lost, or skipped unread.
+    """Raise where batches would be lost, or skipped unread.
 
-    CheckpointBehind, where only the newest are lost from the checkpoint and the ledger can give them back; a start that
-    makes them again passes. `here` is the view of the checkpoint, taken after whatever lock keeps other drivers out.
-    begun: False where the ledger has lost the generation. kind: what `table` is the name of.
+    Args:
+        table: The name of the result, for messages.
+        lines: Those of the query's generation, read after whatever lock keeps other drivers out.
+        begun: False where the ledger has lost the generation.
+        kind: What `table` is the name of.
+        here: The checkpoint, if it was read before the lines.
+        kept: What the ledger keeps to plan a batch again, where the lines do not have it.
+
+    Raises:
+        CheckpointBehind: Only the newest batches are lost from the checkpoint, and the ledger can give them back.
+        CheckpointError: The lines and the checkpoint hold different batches.
     """
-    table = f"{kind} '{table}'"
+    table, here = f"{kind} '{table}'", here or view_of(context)
     acceptance = judge(lines, here, begun=begun)
     match acceptance:
         case Same():
@@ -186,6 +222,7 @@ def require_fit(
                 fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
                 raise CheckpointBehind(code="HR410", what=what, fix=fix)
         case _:
+            kept = kept or {line.batch: line.planned for line in lines}.get
             raise CheckpointError(_finding(acceptance, context, table, lines, here, kept))
 
 
@@ -221,7 +258,7 @@ def _finding(
     acceptance: Acceptance,
     context: SinkContext,
     table: str,
-    lines: Sequence[BatchLine],
+    lines: Sequence[KeptLine],
     here: CheckpointView,
     kept: Kept,
 ) -> Finding:
@@ -303,71 +340,6 @@ def _shown(context: SinkContext, batch: int, kept: str | None) -> str:
 
 # How many batches can be planned again from the ledger; a power cut seldom takes more from a checkpoint.
 KEPT = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptLine:
-    """What is kept of a batch. planned: the text that it can be planned again from."""
-
-    batch: int
-    checkpoint: str
-    digest: str | None = None
-    chain: str | None = None
-    planned: str | None = None
-
-    @classmethod
-    def of(cls, context: SinkContext, batch: int, planned: PlannedBatch | None) -> KeptLine:
-        """The line of a batch that is `planned` so, not yet chained to the line before it; None: without a stream."""
-        return cls(
-            batch=batch,
-            checkpoint=Checkpoint(context.checkpoint).id or "",
-            digest=None if planned is None else planned.digest(context.roots),
-            planned=None if planned is None else planned.dumps(),
-        )
-
-    def after(self, before: BatchLine | None) -> KeptLine:
-        """The line chained to the one before it; without a digest there is nothing to chain."""
-        if self.digest is None:
-            return self
-        return replace(self, chain=chained(before.chain if before else None, self.digest))
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> KeptLine:
-        """The line that `as_dict` was taken of; other facts are left out."""
-        known = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
-        return cls(**{"checkpoint": "", **known})
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def line(self) -> BatchLine:
-        return BatchLine(
-            batch=self.batch,
-            checkpoint=self.checkpoint,
-            digest=self.digest,
-            chain=self.chain,
-            restorable=self.planned is not None,
-        )
-
-
-def require_lines_fit(
-    context: SinkContext,
-    table: str,
-    lines: Sequence[KeptLine],
-    *,
-    begun: bool = True,
-    kind: str = "table",
-    here: CheckpointView | None = None,
-) -> None:
-    """Raise CheckpointError where `lines` and the checkpoint hold different batches.
-
-    CheckpointBehind, where only the newest are lost from the checkpoint and the lines can give them back. begun: False
-    where the ledger has lost the generation. kind: what `table` is the name of. here: the checkpoint, if it was read
-    before the lines.
-    """
-    texts, here = {line.batch: line.planned for line in lines}, here or view_of(context)
-    require_fit(context, table, [line.line for line in lines], here, texts.get, begun=begun, kind=kind)
 
 
 def misfits(

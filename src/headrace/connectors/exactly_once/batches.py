@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint, planned_batch
-from headrace.connectors.exactly_once.acceptance import BatchLine, KeptLine, is_same_batch, other_batch
+from headrace.connectors.exactly_once.acceptance import KeptLine, is_same_batch, other_batch
 from headrace.contract import SinkContext, Writer
 from headrace.errors import CheckpointError, Fenced, Finding, HeadraceError, NothingChanged
 from headrace.spark.messages.failures import worker_fault
@@ -41,8 +41,8 @@ class Standing:
 
     newer: str = ""
     is_in: bool = False
-    own: BatchLine | None = None
-    before: BatchLine | None = None
+    own: KeptLine | None = None
+    before: KeptLine | None = None
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,8 @@ class TextLedger:
         return Standing(
             newer="" if epoch == self.epoch else f"epoch {self.epoch[:8]}, this one has {epoch[:8]}",
             is_in=self.last is not None and batch <= self.last,
-            own=next((line.line for line in self.lines if line.batch == batch), None),
-            before=next((line.line for line in reversed(self.lines) if line.batch < batch), None),
+            own=next((line for line in self.lines if line.batch == batch), None),
+            before=next((line for line in reversed(self.lines) if line.batch < batch), None),
         )
 
     def planned(self, batch: int) -> str | None:

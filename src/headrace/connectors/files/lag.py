@@ -12,7 +12,7 @@ from headrace.checkpoint.identity import log_offset
 from headrace.connectors.files.options import FilesOptions, age_ms
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.connectors.spark_files.prefix import named
+from headrace.connectors.spark_files.prefix import first_names
 from headrace.contract import Lag, OptionError, SourcePrefix
 
 # A file under a hidden name is on its way for so long; after that it counts as forgotten.
@@ -57,7 +57,7 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
     """Look at a directory once, as Spark does (FileStreamSource.SeenFilesMap). Raises PlatformError."""
     by_name = source.file_name_only
     identity: Callable[[str], str] = os.path.basename if by_name else file_paths.normal
-    found, kept = Look(), prefix.read_files()
+    seen, kept = Look(), prefix.read_files()
     taken: dict[str, tuple[str, file_prefix.FileLogEntry]] = {}
     # What a batch was planned with that is not committed has not been taken yet.
     through = next((log_offset(batch.end) for batch in reversed(prefix.batches) if batch.end is not None), None)
@@ -65,60 +65,61 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
         if through is None or entry.log > through:
             continue
         taken[identity(entry.file)] = entry.file, entry
-        found.newest_ms = max(found.newest_ms, entry.timestamp)
+        seen.newest_ms = max(seen.newest_ms, entry.timestamp)
     oldest_ms = float("-inf")
     if source.max_file_age is not None and not (source.latest_first and source.limits()):
-        oldest_ms = found.newest_ms - (age_ms(source.max_file_age) or 0.0)
+        oldest_ms = seen.newest_ms - (age_ms(source.max_file_age) or 0.0)
     settled_at = 1000 * (time.time() - _ON_ITS_WAY_SECONDS)
     moved = source.clean_source != "off"
     options = {name.lower(): value for name, value in source.options.items()}
     looks_below = options.get("recursivefilelookup", "").lower() == "true"
     for file in file_paths.listing(file_paths.local(source.path), hidden=True):
         path = file_paths.normal(file.path)
-        known, listed = taken.get(identity(path), (None, None))
-        if listed is not None and known == path:
+        before, listed = taken.get(identity(path), (None, None))
+        if listed is not None and before == path:
             if file_paths.is_changed(listed.as_read(kept), file.read, path):
-                found.changed.append(path)
+                seen.changed.append(path)
             continue
         if file_paths.is_hidden(file.name):
             if _is_data(file.name) and file.since_ms < settled_at:
-                found.hidden.append(path)
-        elif known is not None:
+                seen.hidden.append(path)
+        elif before is not None:
             # One that was moved elsewhere after it was read is the same file, not a namesake.
-            if not moved and file_paths.exists(known):
-                found.namesakes.append(path)
+            if not moved and file_paths.exists(before):
+                seen.namesakes.append(path)
         elif file.nested and not looks_below:
-            found.nested.append(path)
+            seen.nested.append(path)
         elif file.read.modified_ms < oldest_ms:
-            found.aged.append(path)
+            seen.aged.append(path)
         else:
-            found.waiting += 1
-            found.waiting_bytes += file.read.size_bytes or 0
-            found.oldest_ms = min(found.oldest_ms or file.read.modified_ms, file.read.modified_ms)
-    return found
+            seen.waiting += 1
+            seen.waiting_bytes += file.read.size_bytes or 0
+            seen.oldest_ms = min(seen.oldest_ms or file.read.modified_ms, file.read.modified_ms)
+    return seen
 
 
-def problems(source: FilesOptions, found: Look) -> Iterator[OptionError]:
+def problems(source: FilesOptions, seen: Look) -> Iterator[OptionError]:
     """Which files are left out or have changed, why, and what to do about it."""
-    yield from file_prefix.changed_after_reading(found.changed)
+    yield from file_prefix.warn_of_changed_files(seen.changed)
     reasons, fixes = [], []
-    if found.aged:
-        newest = datetime.fromtimestamp(found.newest_ms / 1000, tz=timezone.utc)
+    if seen.aged:
+        newest = datetime.fromtimestamp(seen.newest_ms / 1000, tz=timezone.utc)
         # No date that every batch would change: what was reported once is not reported again.
         ahead = f", which is ahead of the clock: {newest:%Y-%m-%d %H:%M:%S} UTC"
         reasons.append(
-            f"{named(found.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file that "
-            f"was read{ahead if newest.timestamp() > time.time() else ''}"
+            f"{first_names(seen.aged)} are more than max_file_age ({source.max_file_age}) older than the newest file "
+            f"that was read{ahead if newest.timestamp() > time.time() else ''}"
         )
         fixes.append("leave out max_file_age and start again")
-    if found.namesakes:
-        reasons.append(f"{named(found.namesakes)} have the name of a file that was read, and file_name_only is set")
+    if seen.namesakes:
+        names = first_names(seen.namesakes)
+        reasons.append(f"{names} have the name of a file that was read, and file_name_only is set")
         fixes.append("give them names of their own")
-    if found.hidden:
-        reasons.append(f"{named(found.hidden)} have names that begin with . or _, or end with ._COPYING_")
+    if seen.hidden:
+        reasons.append(f"{first_names(seen.hidden)} have names that begin with . or _, or end with ._COPYING_")
         fixes.append("rename them")
-    if found.nested:
-        reasons.append(f"{named(found.nested)} lie in subdirectories")
+    if seen.nested:
+        reasons.append(f"{first_names(seen.nested)} lie in subdirectories")
         fixes.append("set recursiveFileLookup: 'true' in the source's options, or end its path with /* for one level")
     if reasons:
         yield OptionError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from headrace.connectors.options import no_length
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files.formats import unknown_options
 from headrace.connectors.values.rules import ROW_FORMATS, TextRules
@@ -34,8 +35,8 @@ def size(text: int | str) -> int | None:
 
 def age_ms(text: str) -> float | None:
     """The milliseconds that `7d` means to Spark, or None."""
-    found = spark_milliseconds(text)
-    return None if found is None or found < 0 else found
+    age = spark_milliseconds(text)
+    return None if age is None or age < 0 else age
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +64,8 @@ class FilesOptions:
             yield _wrong("path is empty", "give the directory in which the files land")
         yield from _schema(self)
         if self.on_bad_row == "quarantine" and self.format not in ROW_FORMATS:
-            what = f"on_bad_row: quarantine looks at rows, and a {self.format} file is good or bad as a whole"
-            yield _wrong(what, "choose on_bad_row: fail, or csv or json files")
+            fault = f"on_bad_row: quarantine looks at rows, and a {self.format} file is good or bad as a whole"
+            yield _wrong(fault, "choose on_bad_row: fail, or csv or json files")
         yield from _limits(self)
         yield from _cleaning(self)
         yield from unknown_options(self.format, [name for name in self.options if name.lower() not in _OURS])
@@ -123,8 +124,8 @@ class FilesOptions:
         return {"maxBytesPerTrigger": str(DEFAULT_MAX_BYTES if given is None else size(given))}
 
 
-def _wrong(what: str, fix: str, severity: Literal["error", "warning"] = "error") -> OptionError:
-    return OptionError(what=what, fix=fix, severity=severity)
+def _wrong(fault: str, fix: str, severity: Literal["error", "warning"] = "error") -> OptionError:
+    return OptionError(what=fault, fix=fix, severity=severity)
 
 
 def _schema(source: FilesOptions) -> Iterator[OptionError]:
@@ -134,8 +135,8 @@ def _schema(source: FilesOptions) -> Iterator[OptionError]:
     if source.schema is not None:
         yield from ddl.problems(source.schema)
     if source.schema is not None and source.infer_schema:
-        what = "infer_schema has no effect, because a schema is given"
-        yield _wrong(what, "leave out one of the two", "warning")
+        fault = "infer_schema has no effect, because a schema is given"
+        yield _wrong(fault, "leave out one of the two", "warning")
 
 
 def _limits(source: FilesOptions) -> Iterator[OptionError]:
@@ -148,30 +149,29 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
         yield _wrong(f"max_bytes_per_trigger '{most}' is no size", "write for example 64m, 1g or unlimited")
     if source.max_file_age is None:
         return
-    if age_ms(source.max_file_age) is None:
-        yield _wrong(f"max_file_age '{source.max_file_age}' is not a length of time", "write for example 7d or 12h")
+    yield from no_length("max_file_age", source.max_file_age, "7d or 12h")
     if source.latest_first and source.limits():
-        what = "max_file_age is ignored by Spark, because latest_first is used with a rate limit"
+        fault = "max_file_age is ignored by Spark, because latest_first is used with a rate limit"
         fix = "leave out max_file_age or latest_first, or give max_bytes_per_trigger: unlimited"
-        yield _wrong(what, fix, "warning")
+        yield _wrong(fault, fix, "warning")
 
 
 def _cleaning(source: FilesOptions) -> Iterator[OptionError]:
     archive = source.source_archive_dir
     if source.clean_source != "archive":
         if archive is not None:
-            what = "source_archive_dir has no effect without clean_source: archive"
-            yield _wrong(what, "add clean_source: archive, or leave out source_archive_dir", "warning")
+            fault = "source_archive_dir has no effect without clean_source: archive"
+            yield _wrong(fault, "add clean_source: archive, or leave out source_archive_dir", "warning")
     elif archive is None:
         yield _wrong("clean_source: archive needs source_archive_dir", "name a directory for the files that were read")
     elif not (file_paths.is_local(source.path) and file_paths.is_local(archive)) and (
         urlsplit(source.path)[:2] != urlsplit(archive)[:2]
     ):
-        what = f"the archive '{archive}' is not on the file system of '{source.path}'"
-        yield _wrong(what, "choose a directory on the same file system")
+        fault = f"the archive '{archive}' is not on the file system of '{source.path}'"
+        yield _wrong(fault, "choose a directory on the same file system")
     elif file_paths.would_match(source.path, archive):
-        what = f"files archived in '{archive}' would match '{source.path}' and be read again"
-        yield _wrong(what, "choose an archive directory beside the source's path, neither in it nor above it")
+        fault = f"files archived in '{archive}' would match '{source.path}' and be read again"
+        yield _wrong(fault, "choose an archive directory next to the source's path, neither in it nor above it")
 
 
 def require_patterns(spark: SparkSession, format_: str, options: Mapping[str, str]) -> None:

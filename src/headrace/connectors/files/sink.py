@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from headrace import contract
 from headrace.checkpoint.relocation import rewrite
+from headrace.connectors.options import no_length
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.connectors.spark_files.aside import FilesRewind, local_directory
 from headrace.connectors.spark_files.sink_log import CommittedFiles, FilesAdoption, FilesReset, FilesWriter
 from headrace.errors import CheckpointError, Finding, SinkError
-from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ class FileSink(contract.Sink):
 
     Source: Structured Streaming guide, "Output Sinks". Exactly once for readers that use Spark, which heed the log;
     others may see files of a batch that was broken off. `retention` (such as `30d`) lets Spark forget files older
-    than that. The schema is kept beside the log, so that the result can be read back with its types.
+    than that. The schema is kept next to the log, so that the result can be read back with its types.
 
     Values come back as they were: csv doubles quotes and writes NULL as nothing. What a format does not hold is refused
     by its type before the start, or by the value, and then ends the batch.
@@ -52,11 +52,9 @@ class FileSink(contract.Sink):
 
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if not self.path or os.path.isfile(self.path):
-            what = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
-            yield contract.OptionError(what=what, fix="name a directory that is the sink's alone")
-        if self.retention is not None and not (spark_milliseconds(self.retention) or 0) > 0:
-            what = f"retention '{self.retention}' is not a length of time"
-            yield contract.OptionError(what=what, fix="write for example 30d or 12h")
+            fault = f"path is {f'the file {self.path}' if self.path else 'empty'}, and the sink writes a directory"
+            yield contract.OptionError(what=fault, fix="name a directory that is the sink's alone")
+        yield from no_length("retention", self.retention, "30d or 12h", least_ms=0.001)
         yield from file_form.unknown_options(self.format, self.options)
         if problem := self._files.unreadable():
             yield problem
@@ -64,8 +62,8 @@ class FileSink(contract.Sink):
 
     def open(self, frame: DataFrame, context: contract.SinkContext) -> FilesWriter:
         """Keep the schema; refuse a checkpoint whose batches Spark would skip as already written."""
-        if found := list(self.check_result(frame, context)):
-            raise SinkError(found)
+        if findings := list(self.check_result(frame, context)):
+            raise SinkError(findings)
         self._files.prepare(frame, context)
         options = {} if self.retention is None else {"retention": self.retention}
         return FilesWriter(files=self._files, partition_by=self.partition_by, options=options)
@@ -78,7 +76,7 @@ class FileSink(contract.Sink):
         return {"system": "files", "path": contract.canonical_path(self.path), "format": self.format}
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        yield from file_form.result_findings(frame, self.format, self.partition_by, context)
+        yield from file_form.result_findings(frame, self.format, self.partition_by, context.query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[contract.RefusedValue]:
         return self._files.refused_values(frame, self.partition_by)
@@ -112,12 +110,12 @@ class FileSink(contract.Sink):
     def swap(self) -> FilesSwap | None:
         if not self._files.is_local or not Path(self.path).name:
             return None
-        return FilesSwap(path=self.path, beside=replace(self, path=str(aside.beside(Path(self.path)))))
+        return FilesSwap(path=self.path, beside=replace(self, path=str(aside.place_of_rebuild(Path(self.path)))))
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files that another program's stream has written. Raises SinkError where they do not fit."""
-        if found := list(self.check_result(frame, context)):
-            raise SinkError(found)
+        if findings := list(self.check_result(frame, context)):
+            raise SinkError(findings)
         self._files.require_written(context)
         aside.local_directory(self.path)
         return self._files
@@ -145,8 +143,8 @@ class FilesSwap(contract.SinkSwap):
 
     def swap_in(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
-        new = aside.beside(directory)
-        # Spark's log names each file by its whole path; what is not in place yet is read by nobody.
+        new = aside.place_of_rebuild(directory)
+        # Spark's log names each file by its whole path; what is not in place yet has no readers.
         for place in (new, directory):
             if place == new or aside.is_rebuilt(place, rebuilt):
                 rewrite(place / "_spark_metadata", str(new), str(directory))
@@ -154,6 +152,6 @@ class FilesSwap(contract.SinkSwap):
 
     def swap_out(self, context: contract.SinkContext, rebuilt: contract.SinkContext, session: contract.Session) -> None:
         directory = local_directory(self.path)
-        new = aside.beside(directory)
+        new = aside.place_of_rebuild(directory)
         aside.swap_out(directory, context, rebuilt)
         rewrite(new / "_spark_metadata", str(directory), str(new))

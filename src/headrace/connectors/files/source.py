@@ -15,6 +15,7 @@ from headrace.connectors.files import check as file_check
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files import options as file_options
 from headrace.connectors.files.options import FilesOptions, require_patterns
+from headrace.connectors.options import spark_options
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, ROW_FORMATS
@@ -89,7 +90,7 @@ class Files(FilesOptions, contract.Source):
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         from headrace.connectors.files.texts import add_place
         from headrace.connectors.values.exact import Judged
-        from headrace.connectors.values.rows import kept
+        from headrace.connectors.values.rows import reuse_columns
 
         self._require_directory()
         require_patterns(spark, self.format, self.options)
@@ -97,24 +98,24 @@ class Files(FilesOptions, contract.Source):
         schema = self._schema(spark)
         file_check.look_at_batches(spark)
         # Spark's readers do not heed NOT NULL.
-        required = [] if schema is None else [each.name for each in schema.fields if not each.nullable]
+        required = [] if schema is None else [column.name for column in schema.fields if not column.nullable]
         reader = reader.option(file_check.OPTION, json.dumps(required))
-        frame = self._loaded(reader, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,))
+        frame = self._load(reader, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,))
         rows = Judged(self.rules, frame, schema)
         if self.on_bad_row == "quarantine":
-            return rows.good(contract.bad_rows_metric(name))
-        return rows.whole().select(*kept(spark, ("stream", *rows.key), rows.checked))
+            return rows.good_rows(contract.bad_rows_metric(name))
+        return rows.require_readable().select(*reuse_columns(spark, ("stream", *rows.key), rows.checked))
 
     def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         from headrace.connectors.values.exact import Judged
-        from headrace.connectors.values.rows import kept
+        from headrace.connectors.values.rows import reuse_columns
 
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column=batch_column)
         rows = Judged(self.rules, frame, schema, besides=(batch_column,))
         if self.on_bad_row == "quarantine":
-            return rows.good(contract.bad_rows_metric(uuid4().hex))
-        return rows.whole().select(*kept(spark, ("read", *rows.key), rows.converted))
+            return rows.good_rows(contract.bad_rows_metric(uuid4().hex))
+        return rows.require_readable().select(*reuse_columns(spark, ("read", *rows.key), rows.convert_columns))
 
     @property
     def again(self) -> str:
@@ -129,14 +130,14 @@ class Files(FilesOptions, contract.Source):
         schema = self._schema(spark)
         frame = self._read(spark, prefix, schema, batch_column="batch", file_column="file", as_written=True)
         rows = Judged(self.rules, frame, schema, besides=("batch", "file"))
-        return rows.bad(contract.bad_rows_metric(uuid4().hex))
+        return rows.bad_rows(contract.bad_rows_metric(uuid4().hex))
 
     def ensure_available(self, prefix: contract.SourcePrefix) -> None:
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
     def changed(self, prefix: contract.SourcePrefix) -> contract.OptionError | None:
         """By the times of the files, on this machine or in a store that Headrace reaches."""
-        return file_prefix.changed(prefix) if is_known(self.path) else None
+        return file_prefix.find_change(prefix) if is_known(self.path) else None
 
     def mismatch(self, prefix: contract.SourcePrefix) -> str:
         return file_prefix.mismatch(prefix, self.path)
@@ -152,14 +153,14 @@ class Files(FilesOptions, contract.Source):
     def has_no_effect(self, option: str, value: str, log: Path) -> bool:
         """A limit of age that none of the files is beyond, seen from the newest one; a place that has stayed."""
         if option == "place":
-            return self._stayed(value, log)
+            return self._has_stayed(value, log)
         if option != "max_file_age":
             return False
         times = [file.modified_ms for file in logged_files(log) if file.modified_ms is not None]
         limit = file_options.age_ms(value) if value != "none" else float("inf")
         return limit is not None and (not times or max(times) - min(times) <= limit)
 
-    def _stayed(self, place: str, log: Path) -> bool:
+    def _has_stayed(self, place: str, log: Path) -> bool:
         """Whether `place` names this source as it was read: from the project's directory, before that was copied.
 
         Seen from the original it is within the project, and from the copy it is elsewhere.
@@ -183,19 +184,13 @@ class Files(FilesOptions, contract.Source):
             yield from file_lag.problems(self, file_lag.look(self, prefix))
 
     def _stream_options(self) -> dict[str, str]:
-        chosen = {
-            **self.limits(),
-            "latestFirst": str(self.latest_first).lower(),
-            "fileNameOnly": str(self.file_name_only).lower(),
-            "cleanSource": self.clean_source,
-        }
+        named = spark_options(self, "latest_first", "file_name_only", "clean_source", "source_archive_dir")
+        chosen = {**self.limits(), **named}
         # Spark's own limit is 7 days before the newest file: one dated ahead would keep all that follow out.
         chosen["maxFileAge"] = NO_AGE_LIMIT if self.max_file_age is None else self.max_file_age
         if file_paths.is_glob(self.path) and self._beginning is not None:
-            # Spark fails over key=value directories below a pattern unless it is told where they begin.
+            # Spark fails over key=value directories below a pattern unless it knows where they begin.
             chosen["basePath"] = self._beginning
-        if self.source_archive_dir is not None:
-            chosen["sourceArchiveDir"] = self.source_archive_dir
         return chosen
 
     def _reader_options(self) -> dict[str, str]:
@@ -209,7 +204,7 @@ class Files(FilesOptions, contract.Source):
             chosen["mode"] = "FAILFAST" if self.on_bad_row == "fail" else "PERMISSIVE"
         if self.on_bad_row == "quarantine":
             chosen["columnNameOfCorruptRecord"] = CORRUPT_RECORD
-        given = {name: value for name, value in self.options.items() if not self._leaves_out(name)}
+        given = {name: value for name, value in self.options.items() if not self._is_left_out(name)}
         if self.format == "json" and self.rules.is_exact:
             # Otherwise Spark takes NaN and INF, which are no JSON.
             chosen["allowNonNumericNumbers"] = "false"
@@ -217,7 +212,7 @@ class Files(FilesOptions, contract.Source):
             chosen["encoding"] = "ISO-8859-1"
         return {**{name: value for name, value in chosen.items() if not self.rules.is_named(name.lower())}, **given}
 
-    def _leaves_out(self, option: str) -> bool:
+    def _is_left_out(self, option: str) -> bool:
         """Whether an option must not come to Spark's reader: with an encoding it rewrites what it reads as text."""
         return self.format == "json" and option.lower() in ("encoding", "charset")
 
@@ -233,9 +228,9 @@ class Files(FilesOptions, contract.Source):
             try:
                 schema = reader.load(self.path).schema
             except AnalysisException as error:
-                what = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
+                fault = f"no schema can be inferred from '{self.path}': {error.getCondition()}"
                 fix = "put a file there first, or give schema: 'name TYPE, ...'"
-                raise SourceError(code="HR332", what=what, fix=fix) from error
+                raise SourceError(code="HR332", what=fault, fix=fix) from error
         else:
             return None
         return schema.add(CORRUPT_RECORD, StringType()) if self.on_bad_row == "quarantine" else schema
@@ -258,7 +253,7 @@ class Files(FilesOptions, contract.Source):
         if not taken:
             # Only the stream's reader gives a schema, with its key=value columns, without any file.
             stream = spark.readStream.name("nothing").options(**self._reader_options())
-            shape = self._loaded(stream, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,)).schema
+            shape = self._load(stream, schema, lambda shaped: add_place(shaped.load(self.path)), (PLACE,)).schema
             return file_prefix.empty_frame(spark, shape, batch_column, file_column)
         reader = spark.read.options(**self._reader_options())
         places = file_prefix.places(taken, self.path, self.source_archive_dir)
@@ -266,9 +261,9 @@ class Files(FilesOptions, contract.Source):
         def load(shaped: DataFrameReader) -> DataFrame:
             return file_prefix.frame(shaped, places, batch_column, file_column, place_column=PLACE)
 
-        return self._loaded(reader, schema, load, (*besides, PLACE), as_written=as_written)
+        return self._load(reader, schema, load, (*besides, PLACE), as_written=as_written)
 
-    def _loaded(
+    def _load(
         self,
         reader: Reader,
         schema: StructType | None,
@@ -288,19 +283,19 @@ class Files(FilesOptions, contract.Source):
             return texts.read(self, reader, schema, load, besides)
         shape = None if schema is None else Exact(self.rules, "").as_text(schema)
         frame = load(reader.format(self.format) if shape is None else reader.format(self.format).schema(shape))
-        declared = self._declared(frame, schema, besides)
+        declared = self._select_declared(frame, schema, besides)
         return texts.restore_bytes(declared, () if schema is None else schema.names) if self.reads_bytes else declared
 
-    def _declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
+    def _select_declared(self, frame: DataFrame, schema: StructType | None, besides: tuple[str, ...] = ()) -> DataFrame:
         """The declared columns in their order: Spark puts those of key=value directories last, undeclared ones too."""
         names = list(frame.columns) if schema is None else [*schema.names, *besides]
         return frame if frame.columns == names else frame.select(*[f"`{name}`" for name in names])
 
     def _require_directory(self) -> None:
-        if file_paths.is_local(self.path) and (named := file_paths.taken_for_pattern(self.path)):
-            what = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
+        if file_paths.is_local(self.path) and (named := file_paths.find_pattern(self.path)):
+            fault = f"Spark takes the name of '{named}' for a pattern, and would read other files or none"
             fix = "give that directory a name without the characters * ? [ ] { }"
-            raise SourceError(code="HR332", what=what, fix=fix)
+            raise SourceError(code="HR332", what=fault, fix=fix)
         if self._beginning is None or not is_known(self.path):
             return
         home = place(file_paths.local(self._beginning))
@@ -310,9 +305,9 @@ class Files(FilesOptions, contract.Source):
         except PlatformError:  # Spark may reach a store by ways that Headrace does not have.
             return
         if not is_there:
-            what = "is not a directory" if home.exists() else "does not exist"
+            fault = "is not a directory" if home.exists() else "does not exist"
             fix = "create it, or correct the path; files are read as they land in it"
-            raise SourceError(code="HR332", what=f"'{home}', where files should land, {what}", fix=fix)
+            raise SourceError(code="HR332", what=f"'{home}', where files should land, {fault}", fix=fix)
 
     @property
     def _beginning(self) -> str | None:

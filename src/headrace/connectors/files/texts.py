@@ -30,7 +30,7 @@ def add_place(frame: DataFrame) -> DataFrame:
 
 def restore_bytes(frame: DataFrame, names: Sequence[str]) -> DataFrame:
     """The rows of csv that was read in Latin-1, with the bytes of each text of these columns as they were written."""
-    texts = [each.name for each in frame.schema if each.name in names and isinstance(each.dataType, StringType)]
+    texts = [column.name for column in frame.schema if column.name in names and isinstance(column.dataType, StringType)]
     return frame.select(*[_bytes(name).alias(name) if name in texts else F.col(f"`{name}`") for name in frame.columns])
 
 
@@ -45,25 +45,25 @@ def read(
 
     A text is judged as strictly as the stream's reader does.
     """
-    declared = [each for each in schema if each.name != CORRUPT_RECORD]
+    declared = [column for column in schema if column.name != CORRUPT_RECORD]
     lines = reader.format("text").options(**_line_options(source))
     frame = load(lines.schema(StructType([StructField(_TEXT, StringType())])))
     others = {name.lower() for name in frame.columns} - {_TEXT, *(name.lower() for name in besides)}
-    if parts := [each for each in declared if each.name.lower() in others]:
+    if parts := [column for column in declared if column.name.lower() in others]:
         # Key=value directories have columns of the types that are declared.
         shape: StructType = Exact(source.rules, "").as_text(StructType(parts))
         frame = load(lines.schema(StructType([StructField(_TEXT, StringType()), *shape])))
-    names: list[str] = [each.name for each in parts]
+    names: list[str] = [column.name for column in parts]
     kept = [*names, *besides]
     columns = [F.col(f"`{name}`") for name in kept]
     spark = frame.sparkSession
     encoding = source.encoding if source.encoding != "UTF8" else "UTF-8"
     parsed = json_rows.split_texts(spark, F.col(_TEXT), encoding, source.rules)
     split = frame.select(*columns, parsed.alias(_TEXT)).select(*columns, F.explode(_TEXT).alias(_TEXT))
-    body = StructType([each for each in declared if each.name not in names])
+    body = StructType([column for column in declared if column.name not in names])
     text = F.col(_TEXT).cast("binary")
     rows: DataFrame = json_rows.read_json(split, text, body, source.rules, keep=kept, strict=source.reads_texts)
-    shown: list[str] = [each.name for each in declared]
+    shown: list[str] = [column.name for column in declared]
     return rows.select(*[f"`{name}`" for name in (*shown, *(name for name in rows.columns if name not in shown))])
 
 

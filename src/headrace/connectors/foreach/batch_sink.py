@@ -57,12 +57,12 @@ class ForeachBatch(Sink):
         if isinstance(given, str):
             yield from not_found(given)
         elif isinstance(given, type) or not callable(given):
-            what = f"{name_of(given)} is no function"
-            yield OptionError(code="HR415", what=what, fix="give a function of the batch's DataFrame and its number")
+            fault = f"{name_of(given)} is no function"
+            yield OptionError(code="HR415", what=fault, fix="give a function of the batch's DataFrame and its number")
         elif not takes(given, object(), 0, **({"again": False} if _asks_again(given) else {})):
-            what = f"the function {name_of(given)} cannot be called with a DataFrame and a number"
+            fault = f"the function {name_of(given)} cannot be called with a DataFrame and a number"
             fix = f"write it as: def {name_of(given)}(frame, batch), or with a third parameter `again`"
-            yield OptionError(code="HR415", what=what, fix=fix)
+            yield OptionError(code="HR415", what=fault, fix=fix)
 
     def open(self, frame: DataFrame, context: SinkContext) -> ForEachBatch[_Caller]:
         return ForEachBatch(_Caller(self, context))
@@ -82,12 +82,12 @@ class _Caller:
         self.begun_before = planned if is_open else None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        told = {"again": batch == self.begun_before} if self.asks_again else {}
+        again = {"again": batch == self.begun_before} if self.asks_again else {}
         if self.sink.cache:
             frame.persist()
         try:
             self.context.on_boundary("before-transaction", batch)
-            self._call(frame, batch, told)
+            self._call(frame, batch, again)
             if Checkpoint(self.context.checkpoint).is_stateful:
                 # Spark commits the state of a batch only if every partition of it is computed.
                 compute_all(frame)
@@ -99,21 +99,21 @@ class _Caller:
                 # How often, and how much of it, the function had computed is not known.
                 self.context.on_computed(batch, False)
 
-    def _call(self, frame: DataFrame, batch: int, told: dict[str, bool]) -> None:
+    def _call(self, frame: DataFrame, batch: int, again: dict[str, bool]) -> None:
         try:
             with serving(self.context.query, batch):
-                self.sink.function(frame, batch, **told)
+                self.sink.function(frame, batch, **again)
         except HeadraceError as error:
             self.context.on_error(error)
             raise
         except (Exception, SystemExit) as error:
             if is_from_spark(error):
                 raise  # What Spark says is read where the query's end is reported.
-            said = first_line(error)
+            reason = first_line(error)
             finding = Finding(
                 code="HR417",
                 what=f"query '{self.context.query}': the function {name_of(self.sink.function)} failed at batch "
-                f"{batch} with {type(error).__name__}{': ' if said else ''}{said}",
+                f"{batch} with {type(error).__name__}{': ' if reason else ''}{reason}",
                 fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
                 where=_line(error),
             )
@@ -131,10 +131,10 @@ def _asks_again(function: Any) -> bool:
 def _line(error: BaseException) -> Where:
     """The innermost line of the fault's trace that is neither of an installed package nor of Python itself."""
     library = os.path.dirname(os.__file__)
-    found = innermost(
+    place = innermost(
         error, lambda file: file != __file__ and not is_installed(file) and not file.startswith((library, "<"))
     )
-    if found is None:
+    if place is None:
         return NOWHERE
-    shown = os.path.relpath(found[0])
-    return Where(file=found[0] if shown.startswith("..") else shown, line=found[1])
+    shown = os.path.relpath(place[0])
+    return Where(file=place[0] if shown.startswith("..") else shown, line=place[1])

@@ -60,13 +60,13 @@ class Foreach(contract.Sink):
         elif hasattr(given, "process"):
             yield from _unfit_methods(given)
         elif isinstance(given, type) or not callable(given):
-            what = f"{name_of(given)} is no function and has no method process(row)"
+            fault = f"{name_of(given)} is no function and has no method process(row)"
             yield contract.OptionError(
-                code="HR415", what=what, fix="give a function of one row, or an object with process(row)"
+                code="HR415", what=fault, fix="give a function of one row, or an object with process(row)"
             )
         elif not takes(given, object()):
-            what = f"the function {name_of(given)} cannot be called with one row"
-            yield contract.OptionError(code="HR415", what=what, fix=f"write it as: def {name_of(given)}(row)")
+            fault = f"the function {name_of(given)} cannot be called with one row"
+            yield contract.OptionError(code="HR415", what=fault, fix=f"write it as: def {name_of(given)}(row)")
 
     def open(self, frame: DataFrame, context: contract.SinkContext) -> ForeachWriter:
         """Refuse what cannot travel to the workers; Spark would say so by a trace of its pickler."""
@@ -79,10 +79,10 @@ class Foreach(contract.Sink):
         try:
             cloudpickle.dumps(receiver)  # type: ignore[no-untyped-call]
         except Exception as error:
-            what = f"{name_of(self.function)}, which query '{context.query}' gives its rows to, "
-            what += f"cannot be sent to the workers: {first_line(error) or type(error).__name__}"
+            fault = f"{name_of(self.function)}, which query '{context.query}' gives its rows to, "
+            fault += f"cannot be sent to the workers: {first_line(error) or type(error).__name__}"
             fix = "open files and connections in the method open(partition_id, epoch_id), not before"
-            raise SinkError(code="HR416", what=what, fix=fix) from error
+            raise SinkError(code="HR416", what=fault, fix=fix) from error
         return ForeachWriter(receiver)
 
 
@@ -131,11 +131,11 @@ def _unfit_methods(given: Any) -> Iterator[contract.OptionError]:
         fix = "give the object in place of its class, or let __init__ take nothing"
         yield contract.OptionError(code="HR415", what=f"the class {name} cannot be made without arguments", fix=fix)
     for method, names in (("open", ("partition_id", "epoch_id")), ("process", ("row",)), ("close", ("error",))):
-        found = getattr(given, method, None)
-        if (found is not None or method == "process") and not (callable(found) and takes(found, *own, *names)):
+        member = getattr(given, method, None)
+        if (member is not None or method == "process") and not (callable(member) and takes(member, *own, *names)):
             fix = f"write it as: def {method}(self, {', '.join(names)})"
-            what = f"the method {method} of {name} cannot be called as the sink does"
-            yield contract.OptionError(code="HR415", what=what, fix=fix)
+            fault = f"the method {method} of {name} cannot be called as the sink does"
+            yield contract.OptionError(code="HR415", what=fault, fix=fix)
 
 
 def name_of(given: Any) -> str:
@@ -146,20 +146,20 @@ def name_of(given: Any) -> str:
 def not_found(given: Any) -> Iterator[contract.OptionError]:
     """The fault of a text that names nothing; a text that does was replaced when the project was loaded."""
     fix = "write module:name; a file that does not mention headrace is to be listed under `modules`"
-    what = f"'{given}' names no function or object of the project's Python files"
-    yield contract.OptionError(code="HR415", what=what, fix=fix)
+    fault = f"'{given}' names no function or object of the project's Python files"
+    yield contract.OptionError(code="HR415", what=fault, fix=fix)
 
 
 def waits(given: Any) -> Iterator[contract.OptionError]:
     """The fault of an async function, whose call does nothing until somebody awaits it."""
     for function in (given, *(getattr(given, method, None) for method in ("open", "process", "close"))):
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            what = f"{name_of(function)} is an async function, and nothing awaits it"
-            yield contract.OptionError(code="HR415", what=what, fix="write def in place of async def")
+            fault = f"{name_of(function)} is an async function, and nothing awaits it"
+            yield contract.OptionError(code="HR415", what=fault, fix="write def in place of async def")
 
 
 def takes(function: Any, *arguments: Any, **named: Any) -> bool:
-    """Whether `function` can be called so; a built-in that does not tell is believed."""
+    """Whether `function` can be called so; a built-in without a signature is believed."""
     try:
         inspect.signature(function).bind(*arguments, **named)
     except TypeError:

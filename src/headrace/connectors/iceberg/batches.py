@@ -1,19 +1,33 @@
-"""One batch, one commit: Spark's workers write the data files, the driver brings them into the table once."""
+"""A batch as one commit of an Iceberg table, with the ledger: a property that changes in the commit of the rows.
+
+Spark's workers write the data files, the driver brings them into the table once.
+"""
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.exactly_once import Admission, BatchStore, Conflict, Standing
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once import (
+    Admission,
+    BatchStore,
+    Conflict,
+    KeptLine,
+    Standing,
+    TextLedger,
+    plans,
+    require_own_generation,
+)
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
-from headrace.connectors.iceberg.ledger import TableLedger, committing
-from headrace.connectors.iceberg.table import TableRef, parts_of, refused_values
-from headrace.connectors.spark_files.formats import refusing
-from headrace.contract import SinkContext
+from headrace.connectors.iceberg.table import TableRef, find_refused_values, parts_of
+from headrace.connectors.spark_files.formats import refuse_values
+from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import HeadraceError, SinkError
 from headrace.spark.messages.refusals import is_from_spark
 
@@ -28,6 +42,168 @@ if TYPE_CHECKING:
 
 # What a worker collects before it writes; pyiceberg cuts it into files by the table's own setting.
 CHUNK = 256 * 1024 * 1024
+PROPERTY = "headrace.ledger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLedger(TextLedger):
+    """Whose table it is, which driver may write, and what is in; `project`: the name of that with the query."""
+
+    project: str = ""
+
+    @classmethod
+    def of_table(cls, table: Table, context: SinkContext | None = None) -> TableLedger | None:
+        """The ledger of `table`; None where no query has written it, or another one than the context's generation."""
+        text = table.metadata.properties.get(PROPERTY)
+        ledger = None if text is None else cls.loads(text)
+        return ledger if context is None or (ledger is not None and ledger.is_of(context)) else None
+
+    @classmethod
+    def loads(cls, text: str) -> TableLedger:
+        facts = json.loads(text)
+        batch, checkpoint = facts.pop("batch"), facts.pop("checkpoint")
+        facts["result"] = facts.pop("spark_schema")
+        lines = tuple(KeptLine.from_dict(line) for line in facts["lines"])
+        if not lines and batch >= 0:
+            # Of a table that was taken over: which batch is in is known, and no more of it.
+            lines = (KeptLine(batch=batch, checkpoint=checkpoint),)
+        return cls(**{**facts, "lines": lines})
+
+    def dumps(self) -> str:
+        facts = asdict(self)
+        facts["spark_schema"] = facts.pop("result")
+        return json.dumps({**facts, "batch": self.batch, "checkpoint": self.checkpoint})
+
+    @classmethod
+    def begin(cls, context: SinkContext, result: str, lines: tuple[KeptLine, ...] = ()) -> TableLedger:
+        """The ledger of the context's generation, with a new epoch."""
+        return cls(
+            query=context.query,
+            generation=context.generation,
+            application=context.application,
+            project=context.project,
+            epoch=uuid.uuid4().hex,
+            result=result,
+            lines=lines,
+        )
+
+    @property
+    def batch(self) -> int:
+        """The newest batch that is in; -1: none."""
+        return self.lines[-1].batch if self.lines else -1
+
+    @property
+    def checkpoint(self) -> str:
+        """The id of the checkpoint that it came from."""
+        return self.lines[-1].checkpoint if self.lines else ""
+
+    def is_of(self, context: SinkContext) -> bool:
+        """Whether the table holds the batches of this generation of a query."""
+        whose = (context.query, context.generation, context.application)
+        return (self.query, self.generation, self.application) == whose
+
+    def with_batch(self, line: KeptLine) -> TableLedger:
+        return replace(self, lines=super().with_batch(line).lines)
+
+    def with_new_epoch(self) -> TableLedger:
+        """The same with a new epoch, so that an older driver writes nothing more."""
+        return replace(self, epoch=uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IcebergLedger(SinkLedger):
+    """Which batches are in, by the table's ledger; none where the catalog does not answer."""
+
+    place: TableRef
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        own = self._own(context)
+        return own.last if own is not None and own.checkpoint == Checkpoint(context.checkpoint).id else None
+
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        own = self._own(context)
+        return None if own is None else own.checkpoint
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        own = self._own(context)
+        return {} if own is None else plans(context, own.lines, first)
+
+    def _own(self, context: SinkContext) -> TableLedger | None:
+        with suppress(SinkError), self.place.translate_errors():
+            own = own_table(self.place, context)
+            return None if own is None else own[1]
+        return None
+
+
+def own_table(place: TableRef, context: SinkContext) -> tuple[Table, TableLedger] | None:
+    """The table with its ledger; None where it is not there, or not of the context's generation."""
+    table = place.find()
+    ledger = None if table is None else TableLedger.of_table(table, context)
+    return None if table is None or ledger is None else (table, ledger)
+
+
+@contextmanager
+def committing(
+    table: Table,
+    ledger: TableLedger,
+    further: Mapping[str, str] | None = None,
+    *,
+    properties: Mapping[str, str] | None = None,
+) -> Iterator[UpdateSnapshot]:
+    """What adds a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
+
+    properties: what the snapshot says of itself besides. Raises Conflict where another snapshot has come in between.
+
+    Every change of the ledger is a snapshot, if need be an empty one: the catalog takes a commit only if no other
+    snapshot has come in between, and so the ledger that was looked at is the one that is replaced. pyiceberg would by
+    itself try again upon the other snapshot, with the old ledger; so its retries are switched off.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table import Table, TableProperties
+
+    alone = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    metadata = table.metadata.model_copy(update={"properties": alone})
+    only = Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+    try:
+        with only.transaction() as transaction:
+            transaction.set_properties({PROPERTY: ledger.dumps(), **(further or {})})
+            facts = {name: str(getattr(ledger, name)) for name in ("query", "generation", "batch")}
+            summary = {f"headrace.{name}": text for name, text in facts.items()}
+            yield transaction.update_snapshot(snapshot_properties={**summary, **(properties or {})})
+    except CommitFailedException as error:
+        raise Conflict("another writer was quicker") from error
+
+
+def enter(table: Table, ledger: TableLedger, further: Mapping[str, str] | None = None) -> None:
+    """Put another ledger in the place of the table's, without rows. Raises Conflict as `committing`."""
+    with committing(table, ledger, further) as update, update.fast_append():
+        pass
+
+
+def require_ours(table: Table, name: str, context: SinkContext) -> None:
+    """Raise SinkError where rows of somebody else would be mixed with the result, or replaced by it."""
+    ledger = TableLedger.of_table(table)
+    if ledger is None:
+        if rows_of(table.current_snapshot()) == 0:
+            return
+        fault = f"{name} already holds rows that no query wrote"
+    elif ledger.query != context.query:
+        fault = f"{name} belongs to query '{ledger.query}'"
+    elif ledger.application != context.application:
+        fault = f"{name} belongs to query '{ledger.query}' of another project ('{ledger.project}')"
+    else:
+        if ledger.batch >= 0 or ledger.generation > context.generation:
+            require_own_generation(name, context, ledger.generation)
+        return
+    raise SinkError(code="HR407", what=fault, fix="write to another table, or drop this one")
+
+
+def rows_of(snapshot: Any) -> int | None:
+    """Return how many rows a snapshot has, 0 without a snapshot; None: the snapshot does not say."""
+    if snapshot is None:
+        return 0
+    count = None if snapshot.summary is None else snapshot.summary["total-records"]
+    return int(count) if count else None
 
 
 @dataclass(frozen=True)
@@ -47,21 +223,21 @@ class Writing:
                 together.append(batch)
                 size += batch.nbytes
             if size >= CHUNK:
-                yield self._written(together)
+                yield self._write(together)
                 together, size = [], 0
         if together:
-            yield self._written(together)
+            yield self._write(together)
 
-    def _written(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def _write(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         import pyarrow as pa
         from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
         keep_nulls()
-        rows = self._fitted(pa.Table.from_batches(batches))
+        rows = self._fit(pa.Table.from_batches(batches))
         files = _dataframe_to_data_files(table_metadata=self.metadata, df=rows, io=self.io)
         return pa.RecordBatch.from_pydict({"file": pa.array([pickle.dumps(file) for file in files], pa.binary())})
 
-    def _fitted(self, rows: pa.Table) -> pa.Table:
+    def _fit(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table, in its order and types."""
         import pyarrow as pa
         from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -71,9 +247,9 @@ class Writing:
         for column in wanted:
             given = rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
             if given.null_count and not column.nullable:
-                what = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
+                fault = f"{given.null_count} rows have NULL in column '{column.name}', which {self.name} does not take"
                 fix = "filter such rows out or give them a value, or let the table's column be optional"
-                raise SinkError(code="HR440", what=what, fix=fix)
+                raise SinkError(code="HR440", what=fault, fix=fix)
             columns.append(given.cast(column.type))
         return pa.Table.from_arrays(columns, schema=wanted)
 
@@ -106,9 +282,9 @@ class IcebergStore(BatchStore[Written]):
         self._table = self.place.open() if self._table is None else self.place.again(self._table)
         self._ledger = TableLedger.of_table(self._table, self.context)
         if self._ledger is None:
-            what = f"{self.place} no longer holds the result of query '{self.context.query}'"
+            fault = f"{self.place} no longer holds the result of query '{self.context.query}'"
             fix = "put the table back, or reset the query (headrace reset QUERY)"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
         self._standing = self._ledger.standing(batch, self.epoch)
         return self._standing
 
@@ -118,7 +294,7 @@ class IcebergStore(BatchStore[Written]):
     def compute(self, frame: DataFrame, batch: int) -> Written:
         table = self._known_table
         writing = Writing(form_of(table), table.io, str(self.place))
-        frame = refusing(frame, refused_values(frame, parts_of(table)))
+        frame = refuse_values(frame, find_refused_values(frame, parts_of(table)))
         with self.computing(batch):
             made = frame.mapInArrow(writing, "file BINARY").collect()
         return Written(tuple(pickle.loads(row[0]) for row in made), _form(table))
@@ -126,8 +302,8 @@ class IcebergStore(BatchStore[Written]):
     def commit(self, rows: Written, batch: int, admit: Admission) -> None:
         table, ledger = self._known_table, self._ledger
         if _form(table) != rows.form:
-            what = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
-            raise SinkError(code="HR441", what=what, fix="start again: the batch is rewritten")
+            fault = f"the columns or partitions of {self.place} were changed while batch {batch} was written"
+            raise SinkError(code="HR441", what=fault, fix="start again: the batch is rewritten")
         admitted = admit(self._standing)
         if admitted is None or ledger is None:
             return
@@ -148,12 +324,12 @@ class IcebergStore(BatchStore[Written]):
 
     def explain(self, error: Exception, batch: int) -> Exception:
         if isinstance(error, Conflict):
-            what = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
+            fault = f"batch {batch} of query '{self.context.query}' was not written: others commit to {self.place} too"
             fix = "let compaction and other writers leave pauses, or write to a table of its own; then start again"
-            return SinkError(code="HR441", what=what, fix=fix)
+            return SinkError(code="HR441", what=fault, fix=fix)
         if is_from_spark(error) or type(error).__module__.startswith("headrace."):
             return error  # What Spark says is read where the query's end is reported.
-        return self.place.explained(error)
+        return self.place.as_headrace_error(error)
 
     @property
     def _known_table(self) -> Table:

@@ -28,27 +28,27 @@ def column_types(table: Table) -> dict[str, DataType | None]:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
 
-    found: dict[str, DataType | None] = {}
+    types: dict[str, DataType | None] = {}
     for column in schema_to_pyarrow(table.schema(), include_field_ids=False):
         try:
             # Without a zone Arrow's times are those of Spark's TIMESTAMP_NTZ.
-            found[column.name] = from_arrow_type(column.type, prefer_timestamp_ntz=True)
+            types[column.name] = from_arrow_type(column.type, prefer_timestamp_ntz=True)
         except PySparkException:
-            found[column.name] = None
-    return found
+            types[column.name] = None
+    return types
 
 
 def spark_schema(table: Table) -> StructType:
     """The columns of `table` as Spark's, each of which may be NULL. Raises UnreadableError."""
     from pyspark.sql.types import StructField, StructType
 
-    found = []
+    fields = []
     for name, kind in column_types(table).items():
         if kind is None:
             declared = table.schema().find_field(name).field_type
             raise UnreadableError(f"column '{name}' is of type {declared}, which Spark does not have")
-        found.append(StructField(name, kind, True))
-    return StructType(found)
+        fields.append(StructField(name, kind, True))
+    return StructType(fields)
 
 
 def form_of(table: Table) -> TableMetadata:
@@ -117,7 +117,7 @@ def frame(
     return rows.select(*columns, *([] if batch_column is None else [F.col(NUMBER).alias(batch_column)]))
 
 
-def added_files(table: Table, snapshot: Any) -> list[FileScanTask]:
+def list_added_files(table: Table, snapshot: Any) -> list[FileScanTask]:
     """The files that `snapshot` added, in an order that stays; deletes of later snapshots do not touch them."""
     from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
     from pyiceberg.table import FileScanTask
@@ -153,10 +153,10 @@ def keep_nulls() -> None:
     from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
     for kind in ("list", "map"):
-        setattr(ArrowProjectionVisitor, kind, _keeping(getattr(ArrowProjectionVisitor, kind)))
+        setattr(ArrowProjectionVisitor, kind, _project_with_nulls(getattr(ArrowProjectionVisitor, kind)))
 
 
-def _keeping(project: Any) -> Any:
+def _project_with_nulls(project: Any) -> Any:
     @wraps(project)
     def kept(self: Any, declared: Any, given: pa.Array | None, *parts: pa.Array | None) -> pa.Array | None:
         made = project(self, declared, given, *parts)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import KeptLine, lake
-from headrace.connectors.iceberg.batches import exchange
+from headrace.connectors.iceberg.batches import PROPERTY, TableLedger, committing, enter, exchange, own_table, rows_of
 from headrace.connectors.iceberg.files import live_entries
-from headrace.connectors.iceberg.ledger import PROPERTY, TableLedger, committing, enter, own_table, rows_of
 from headrace.connectors.iceberg.table import TableRef
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import NothingChanged, SinkError
@@ -48,16 +47,16 @@ class IcebergReset(SinkReset):
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
         with self.place.translate_errors():
-            lake.among_writers(str(self.place), lambda: self._handed_over(context, generation))
+            lake.among_writers(str(self.place), lambda: self._hand_over_ledger(context, generation))
 
-    def _handed_over(self, context: SinkContext, generation: int) -> None:
+    def _hand_over_ledger(self, context: SinkContext, generation: int) -> None:
         own = own_table(self.place, context)
         if own is None:
             return
         table, ledger = own
         text = table.metadata.properties.get(_former(generation))
         taken = replace(ledger, generation=generation, lines=()) if text is None else TableLedger.loads(text)
-        enter(table, taken.fenced(), {_former(context.generation): ledger.dumps()})
+        enter(table, taken.with_new_epoch(), {_former(context.generation): ledger.dumps()})
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
@@ -74,9 +73,9 @@ class IcebergReset(SinkReset):
             if newer is not None:
                 ledger, rows = TableLedger.of_table(newer), rows_of(newer.current_snapshot())
                 if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows != 0:
-                    what = f"{place} has rows again, so that the former ones cannot be brought back"
-                    fix = "look whose they are; drop the table if nobody needs it, and give the command again"
-                    raise NothingChanged(code="HR583", what=what, fix=fix)
+                    fault = f"{place} has rows again, so that the former ones cannot be brought back"
+                    fix = "look whose they are; drop the table if it is not needed, and give the command again"
+                    raise NothingChanged(code="HR583", what=fault, fix=fix)
                 catalog.drop_table(place.table)
             catalog.rename_table(kept, place.table)
 
@@ -99,9 +98,9 @@ class IcebergSwap(SinkSwap):
         with place.translate_errors():
             is_own = own_table(place, context) is not None
             if not is_own and place.find() is not None and place.connect().table_exists(lake.name_beside(place.table)):
-                what = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
+                fault = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
                 fix = "look whose it is; or write to another table"
-                raise NothingChanged(code="HR587", what=what, fix=fix)
+                raise NothingChanged(code="HR587", what=fault, fix=fix)
             self._renames(context).swap_in()
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
@@ -135,9 +134,9 @@ class IcebergRename(SinkRename):
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
         with self.place.translate_errors():
-            lake.among_writers(str(self.place), lambda: self._renamed(context, former), then="start again")
+            lake.among_writers(str(self.place), lambda: self._rename_ledger(context, former), then="start again")
 
-    def _renamed(self, context: SinkContext, former: str) -> None:
+    def _rename_ledger(self, context: SinkContext, former: str) -> None:
         table = self.place.find()
         ledger = None if table is None else TableLedger.of_table(table)
         if table is None or ledger is None or (ledger.query, ledger.application) != (former, context.application):
@@ -147,7 +146,7 @@ class IcebergRename(SinkRename):
             for name, text in table.metadata.properties.items()
             if name.startswith(f"{PROPERTY}.g") and not name.endswith(_REWOUND)
         }
-        enter(table, replace(ledger, query=context.query).fenced(), kept)
+        enter(table, replace(ledger, query=context.query).with_new_epoch(), kept)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         place, former = self.place, self.renamed_from
@@ -156,13 +155,13 @@ class IcebergRename(SinkRename):
             there = place.find()
             if own_table(old, context) is None:
                 if there is None:
-                    what = f"neither {place} nor '{former}', from which it is renamed, is the query's"
-                    raise NothingChanged(code="HR549", what=what, fix="restore the table, or correct its name")
+                    fault = f"neither {place} nor '{former}', from which it is renamed, is the query's"
+                    raise NothingChanged(code="HR549", what=fault, fix="restore the table, or correct its name")
                 return
             if there is not None:
-                what = f"{old} cannot be renamed to '{place.table}', which is there as well"
+                fault = f"{old} cannot be renamed to '{place.table}', which is there as well"
                 fix = f"drop or rename the one that is not the result of query '{context.query}', and start again"
-                raise NothingChanged(code="HR549", what=what, fix=fix)
+                raise NothingChanged(code="HR549", what=fault, fix=fix)
             place.with_namespace().rename_table(former, place.table)
 
 
@@ -177,8 +176,8 @@ class IcebergAdoption(SinkAdoption):
         with self.place.translate_errors():
             table = self.find(frame, context)
             self._require_free(table, context)
-            told = rows_of(table.current_snapshot())
-            count = table.scan().count() if told is None else told
+            recorded = rows_of(table.current_snapshot())
+            count = table.scan().count() if recorded is None else recorded
             return (Held(count=count, what=f"rows of {self.place}"),)
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
@@ -194,9 +193,9 @@ class IcebergAdoption(SinkAdoption):
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
         with self.place.translate_errors():
             self.find(frame, context)
-            lake.among_writers(str(self.place), lambda: self._entered(frame.schema, context, batch))
+            lake.among_writers(str(self.place), lambda: self._enter_ledger(frame.schema, context, batch))
 
-    def _entered(self, schema: StructType, context: SinkContext, batch: int | None) -> None:
+    def _enter_ledger(self, schema: StructType, context: SinkContext, batch: int | None) -> None:
         table = self.place.open()
         self._require_free(table, context)
         lines = () if batch is None else (KeptLine(batch=batch, checkpoint=Checkpoint(context.checkpoint).id or ""),)
@@ -209,9 +208,9 @@ class IcebergAdoption(SinkAdoption):
         ledger, identity = TableLedger.of_table(table), Checkpoint(context.checkpoint).id
         if ledger is None or ledger.batch < 0 or (ledger.is_of(context) and ledger.checkpoint == identity):
             return
-        what = f"{self.place} has batches of generation {ledger.generation} of query '{ledger.query}' already, up to "
+        fault = f"{self.place} has batches of generation {ledger.generation} of query '{ledger.query}' already, up to "
         fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"
-        raise SinkError(code="HR580", what=f"{what}{ledger.batch}", fix=fix)
+        raise SinkError(code="HR580", what=f"{fault}{ledger.batch}", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,21 +225,21 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
     def known(self, context: SinkContext, session: Session) -> Own | None:
         return own_table(self.place, context)
 
-    def last(self, known: Own) -> int:
-        return known[1].batch
+    def last(self, present: Own) -> int:
+        return present[1].batch
 
-    def reach(self, known: Own, context: SinkContext, batch: int) -> lake.Reached[Any]:
-        table, ledger = known
+    def reach(self, present: Own, context: SinkContext, batch: int) -> lake.Reached[Any]:
+        table, ledger = present
         at, passed = table.current_snapshot(), ledger.batch
         while at is not None:
-            told = at.summary
-            whose = None if told is None else (told["headrace.query"], told["headrace.generation"])
-            if told is None or whose != (context.query, str(context.generation)):
-                if told is None or told.operation.value != "replace":
+            summary = at.summary
+            whose = None if summary is None else (summary["headrace.query"], summary["headrace.generation"])
+            if summary is None or whose != (context.query, str(context.generation)):
+                if summary is None or summary.operation.value != "replace":
                     why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
                     return lake.Reached(earliest=passed, why=why)
             else:
-                number = int(told["headrace.batch"] or -1)
+                number = int(summary["headrace.batch"] or -1)
                 if number == batch:
                     files = (*_files(table, at).values(), *_files(table, table.current_snapshot()).values())
                     has_other_partitions = any(file.spec_id != table.metadata.default_spec_id for file in files)
@@ -251,37 +250,38 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
                 if number < batch:
                     break
                 passed = number
-            before = at.parent_snapshot_id if told is None or not told[_RESTORES] else int(told[_RESTORES] or 0)
+            restored = None if summary is None else summary[_RESTORES]
+            before = int(restored) if restored else at.parent_snapshot_id
             at = None if before is None else table.metadata.snapshot_by_id(before)
         return lake.Reached(earliest=passed, why=f"its snapshot of batch {batch} has expired")
 
-    def count(self, known: Own, version: Any) -> int:
-        return rows_of(version or known[0].current_snapshot()) or 0
+    def count(self, present: Own, version: Any) -> int:
+        return rows_of(version or present[0].current_snapshot()) or 0
 
-    def restore(self, known: Own, version: Any, context: SinkContext, batch: int) -> None:
-        table, ledger = known
+    def restore(self, present: Own, version: Any, context: SinkContext, batch: int) -> None:
+        table, ledger = present
         current = table.current_snapshot()
         assert current is not None, "a batch was found among its snapshots"
         lines = tuple(line for line in ledger.lines if line.batch <= batch)
         lines = lines or (KeptLine(batch=batch, checkpoint=ledger.checkpoint),)
         former = json.dumps({"snapshot": current.snapshot_id, "batch": batch, "ledger": ledger.dumps()})
-        _commit(table, replace(ledger, lines=lines).fenced(), {_rewound(context): former}, version)
+        _commit(table, replace(ledger, lines=lines).with_new_epoch(), {_rewound(context): former}, version)
 
-    def is_rewound(self, known: Own, context: SinkContext, batch: int) -> bool:
-        text = known[0].metadata.properties.get(_rewound(context), "")
+    def is_rewound(self, present: Own, context: SinkContext, batch: int) -> bool:
+        text = present[0].metadata.properties.get(_rewound(context), "")
         return text != "" and json.loads(text)["batch"] == batch
 
-    def bring_back(self, known: Own, context: SinkContext, batch: int) -> None:
-        table = known[0]
+    def bring_back(self, present: Own, context: SinkContext, batch: int) -> None:
+        table = present[0]
         facts = json.loads(table.metadata.properties[_rewound(context)])
         former = table.metadata.snapshot_by_id(facts["snapshot"])
         if former is None:
-            what = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
+            fault = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
             fix = "run the query: it reads the removed batches again"
-            raise NothingChanged(code="HR583", what=what, fix=fix)
+            raise NothingChanged(code="HR583", what=fault, fix=fix)
         # The query may have another name since.
         ledger = replace(TableLedger.loads(facts["ledger"]), query=context.query)
-        _commit(table, ledger.fenced(), {_rewound(context): ""}, former)
+        _commit(table, ledger.with_new_epoch(), {_rewound(context): ""}, former)
 
     def forget_former(self, context: SinkContext, session: Session) -> None:
         _remove_property(self.place, _rewound(context))

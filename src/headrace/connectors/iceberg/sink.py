@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
+from headrace.connectors.iceberg import generations
 from headrace.connectors.iceberg import table as iceberg_columns
-from headrace.connectors.iceberg.batches import IcebergStore, Written
+from headrace.connectors.iceberg.batches import (
+    IcebergLedger,
+    IcebergStore,
+    TableLedger,
+    Written,
+    enter,
+    own_table,
+    require_ours,
+)
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
-from headrace.connectors.iceberg.generations import (
-    IcebergAdoption,
-    IcebergRename,
-    IcebergReset,
-    IcebergRewind,
-    IcebergSwap,
-)
-from headrace.connectors.iceberg.ledger import IcebergLedger, TableLedger, enter, require_ours
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
 from headrace.connectors.not_asked import findings_of, missing_columns
 from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 class IcebergSink(Sink):
     """An Iceberg table, named `namespace.table`; each batch is one commit, with its number in the table's properties.
 
-    Source: Iceberg's table specification. Spark's workers write the data files, which nobody sees before the commit.
-    In append mode a commit adds them; in complete mode it puts them in the place of all others. The table is made if
-    it is not there; one that is there keeps its partitions, and its columns must fit. One query writes a table.
+    Source: Iceberg's table specification. Spark's workers write the data files, which readers see after the commit. In
+    append mode a commit adds them; in complete mode it replaces all others by them. The table is made if it is not
+    there; one that is there keeps its partitions, and its columns must fit. One query writes a table.
 
     renamed_from: the name that the table had before: it is renamed in its catalog at the next start.
     catalog: the catalog's properties, as pyiceberg names them (`type`, `uri`, `warehouse`, `credential`, ...), with
@@ -60,13 +61,13 @@ class IcebergSink(Sink):
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
         yield from self._place.problems()
         if self.renamed_from and (self.renamed_from == self.table or NAME.fullmatch(self.renamed_from) is None):
-            what = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
-            yield OptionError(what=what, fix="give renamed_from: the namespace.table that it was before")
+            fault = f"table '{self.table}' cannot be renamed from '{self.renamed_from}'"
+            yield OptionError(what=fault, fix="give renamed_from: the namespace.table that it was before")
         for part in self.partition_by:
             if PartitionField.of(part) is None:
-                what = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
+                fault = f"partition_by: '{part}' is neither a column nor a function that Iceberg partitions by"
                 fix = "write a column, or day(time), bucket(16, id), truncate(4, name) and the like"
-                yield OptionError(what=what, fix=fix)
+                yield OptionError(what=fault, fix=fix)
         yield from super().problems(mode)
 
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
@@ -89,13 +90,13 @@ class IcebergSink(Sink):
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         fix = "change the query's last select"
-        for what in iceberg_columns.unsupported(frame.schema):
-            yield Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix)
+        for fault in iceberg_columns.find_unsupported(frame.schema):
+            yield Finding(code="HR404", what=f"the result of query '{context.query}': {fault}", fix=fix)
         named = [part.column for part in map(PartitionField.of, self.partition_by) if part is not None]
         yield from missing_columns("partition_by", named, frame.columns, context.query)
 
     def refused_values(self, frame: DataFrame) -> Iterator[RefusedValue]:
-        return iceberg_columns.refused_values(frame, iceberg_columns.parts_of(self._place.open()))
+        return iceberg_columns.find_refused_values(frame, iceberg_columns.parts_of(self._place.open()))
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
         try:
@@ -110,10 +111,10 @@ class IcebergSink(Sink):
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         with self._place.translate_errors():
-            table = self._place.find()
-            ledger = None if table is None else TableLedger.of_table(table, context)
-            if table is None or ledger is None:
+            own = own_table(self._place, context)
+            if own is None:
                 raise no_result(str(self._place), context)
+            table, ledger = own
             current = table.current_snapshot()
             tasks = [] if current is None else [(task, ledger.batch) for task in live_files(table, current)]
             return Snapshot(rows=frame_of(spark, table, ledger.schema, tasks, None), batch=ledger.last)
@@ -123,26 +124,26 @@ class IcebergSink(Sink):
         return IcebergLedger(place=self._place)
 
     @property
-    def rename(self) -> IcebergRename:
+    def rename(self) -> generations.IcebergRename:
         former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
-        return IcebergRename(place=self._place, renamed_from=self.renamed_from, former=former)
+        return generations.IcebergRename(place=self._place, renamed_from=self.renamed_from, former=former)
 
     @property
-    def reset(self) -> IcebergReset:
-        return IcebergReset(place=self._place, droppable=True)
+    def reset(self) -> generations.IcebergReset:
+        return generations.IcebergReset(place=self._place, droppable=True)
 
     @property
-    def rewind(self) -> IcebergRewind:
-        return IcebergRewind(place=self._place, name=str(self._place))
+    def rewind(self) -> generations.IcebergRewind:
+        return generations.IcebergRewind(place=self._place, name=str(self._place))
 
     @property
-    def adoption(self) -> IcebergAdoption:
-        return IcebergAdoption(place=self._place, find=self._foreign, takes_over=True, tells_batches=True)
+    def adoption(self) -> generations.IcebergAdoption:
+        return generations.IcebergAdoption(place=self._place, find=self._foreign, takes_over=True, tells_batches=True)
 
     @property
-    def swap(self) -> IcebergSwap:
+    def swap(self) -> generations.IcebergSwap:
         beside = replace(self, table=name_beside(self.table), renamed_from="")
-        return IcebergSwap(place=self._place, beside=beside)
+        return generations.IcebergSwap(place=self._place, beside=beside)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
@@ -170,12 +171,12 @@ class IcebergSink(Sink):
         fix = "change the query's last select or the table, or write to another table"
         misfit = f"{self._place} does not fit the result of query '{context.query}'"
         wrong = iceberg_columns.incompatibilities(table, schema)
-        faults = [Finding(code="HR406", what=f"{misfit}: {what}", fix=fix) for what in wrong]
+        faults = [Finding(code="HR406", what=f"{misfit}: {fault}", fix=fix) for fault in wrong]
         there, wanted = iceberg_columns.parts_of(table), [str(PartitionField.of(part)) for part in self.partition_by]
         if wanted and there != wanted:
-            what = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
+            fault = f"{self._place} is partitioned by {', '.join(there) or 'nothing'} and not by {', '.join(wanted)}"
             fix = "leave partition_by out, and the table keeps its own partitions; or write to another table"
-            faults.append(Finding(code="HR406", what=what, fix=fix))
+            faults.append(Finding(code="HR406", what=fault, fix=fix))
         if faults:
             raise SinkError(faults)
 
@@ -193,11 +194,11 @@ class IcebergSink(Sink):
                         spec.add_field(part.column, part.transform)
         return self._place.open()
 
-    def _enter(self, found: Table, schema: StructType, context: SinkContext) -> str:
+    def _enter(self, before: Table, schema: StructType, context: SinkContext) -> str:
         """Begin the next epoch of the query, which is given back."""
 
         def change() -> str:
-            table = self._place.again(found)
+            table = self._place.again(before)
             self._require_fit(table, schema, context)
             lines = self._lines(table, context)
             require_lines_fit(context, self.table, lines)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from headrace.connectors.iceberg.files import UnreadableError, frame, spark_schema
 from headrace.connectors.iceberg.history import SnapshotHistory, SnapshotOffset
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, TableRef
-from headrace.connectors.option_faults import not_above_zero
+from headrace.connectors.options import not_above_zero
 from headrace.contract import Identity, Lag, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headrace.connectors.iceberg.stream import Settings
+    from headrace.connectors.iceberg.stream import Reader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,56 +76,50 @@ class Iceberg(Source):
 
     def check_connection(self, spark: SparkSession) -> None:
         """Ask the catalog for the table, and see that Spark has a type for each column."""
-        self._schema(self._place.open())
+        self._spark_schema(self._place.open())
 
-    def settings(self) -> Settings:
-        """What the stream's reader is given. Raises SourceError where the table cannot be read."""
-        from headrace.connectors.iceberg.stream import Settings
+    def reader(self) -> Reader:
+        """Make the stream's reader. Raises SourceError where the table cannot be read."""
+        from headrace.connectors.iceberg.stream import Reader
 
-        return Settings(
-            place=self._place,
-            starting=self.starting,
-            snapshot=self.starting_snapshot,
-            timestamp=self.starting_timestamp,
-            limit=self.max_files_per_trigger,
-            skips=self._skips,
-            schema=self._schema(self._place.open()),
-        )
+        start = (self.starting, self.starting_snapshot, self.starting_timestamp)
+        columns = self._spark_schema(self._place.open())
+        return Reader(columns, self._place, self._open_history, start, self.max_files_per_trigger)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         from headrace.connectors.iceberg.stream import data_source
 
-        made = data_source(f"headrace_iceberg_{name}", self.settings())
+        made = data_source(f"headrace_iceberg_{name}", self.reader())
         spark.dataSource.register(made)
         return spark.readStream.name(name).format(made.name()).load()
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        history = self._history()
+        history = self._open_history()
         with self._place.translate_errors():
             tasks = [
                 (task, batch.batch)
                 for batch in prefix.batches
                 for task in history.files(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
             ]
-        return frame(spark, history.table, self._schema(history.table), tasks, batch_column)
+        return frame(spark, history.table, self._spark_schema(history.table), tasks, batch_column)
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
-        return self._history().ids(self.table)
+        return {self.table: self._open_history().table_id}
 
     def mismatch(self, prefix: SourcePrefix) -> str:
         last = prefix.batches[-1].end if prefix.batches else None
         try:
-            known = last is None or SnapshotOffset.of(last) is not None
+            is_ours = last is None or SnapshotOffset.of(last) is not None
         except (ValueError, TypeError):
-            known = False
+            is_ours = False
         return (
-            "" if known else "its offsets are not those of Headrace's Iceberg source, which cannot continue Iceberg's"
+            "" if is_ours else "its offsets are not those of Headrace's Iceberg source, which cannot continue Iceberg's"
         )
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """The snapshots of the batches must still be there; without them Spark could not make the batches again."""
         if prefix.batches:
-            history = self._history()
+            history = self._open_history()
             for batch in prefix.batches:
                 history.ensure_available(SnapshotOffset.of(batch.start), SnapshotOffset.of(batch.end))
 
@@ -133,8 +127,8 @@ class Iceberg(Source):
         elsewhere = self.starting != "table" or (self.starting_snapshot, self.starting_timestamp) != (None, None)
         if elsewhere and not prefix.batches:
             return None
-        history, last = self._history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
-        if last is not None and (problem := self.recreated({self.table: last.table}, history.ids(self.table))):
+        history, last = self._open_history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
+        if last is not None and (problem := self.recreated({self.table: last.table}, {self.table: history.table_id})):
             return Lag(count=0, unit="rows", problem=problem.what)
         with self._place.translate_errors():
             rows, size, since = history.behind(last)
@@ -144,15 +138,12 @@ class Iceberg(Source):
     def _place(self) -> TableRef:
         return TableRef(table=self.table, catalog=self.catalog, error=SourceError)
 
-    @property
-    def _skips(self) -> frozenset[str]:
-        asked = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
-        return frozenset(kind for kind, skipped in asked.items() if skipped)
+    def _open_history(self) -> SnapshotHistory:
+        skips = {"delete": self.skip_delete_snapshots, "overwrite": self.skip_overwrite_snapshots}
+        skipped = frozenset(kind for kind, is_skipped in skips.items() if is_skipped)
+        return SnapshotHistory(table=self._place.open(), name=str(self._place), skips=skipped)
 
-    def _history(self) -> SnapshotHistory:
-        return SnapshotHistory(table=self._place.open(), name=str(self._place), skips=self._skips)
-
-    def _schema(self, table: Table) -> StructType:
+    def _spark_schema(self, table: Table) -> StructType:
         try:
             return spark_schema(table)
         except UnreadableError as error:

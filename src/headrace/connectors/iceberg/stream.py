@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,34 +22,21 @@ if TYPE_CHECKING:
 BUNDLE = 32 * 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the reader needs; it works in a Python process of its own beside the driver."""
+def data_source(name: str, reader: Reader) -> type[DataSource]:
+    """Make the class of one stream. Secrets are in the class and not among the options, which plans show."""
 
-    place: TableRef
-    starting: str
-    snapshot: int | None
-    timestamp: int | None
-    limit: int | None
-    skips: frozenset[str]
-    schema: StructType
-
-
-def data_source(name: str, settings: Settings) -> type[DataSource]:
-    """A class for one stream. What is secret is in it and not among the options, which plans show."""
-
-    class Made(DataSource):
+    class IcebergDataSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return name
 
         def schema(self) -> StructType:
-            return settings.schema
+            return reader.columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-            return Reader(settings)
+            return reader
 
-    return Made
+    return IcebergDataSource
 
 
 @dataclass(frozen=True)
@@ -61,10 +48,17 @@ class Bundle(InputPartition):
 
 
 class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives the files of the table's history, oldest first."""
+    """Gives the files of the table's history, oldest first; it works in a Python process of its own."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        columns: StructType,
+        place: TableRef,
+        open_history: Callable[[], SnapshotHistory],
+        start: tuple[str, int | None, int | None],
+        limit: int | None,
+    ) -> None:
+        self.columns, self.place, self.open_history, self.start, self.limit = columns, place, open_history, start, limit
         self.history: SnapshotHistory | None = None
         self.ends = False
         self.until: int | None = None
@@ -73,29 +67,29 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self.settings.limit is None else ReadMaxFiles(self.settings.limit)
+        return ReadAllAvailable() if self.limit is None else ReadMaxFiles(self.limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.until, self.ends = self._current(), True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        with self.settings.place.translate_errors():
+        with self.place.translate_errors():
             current = self._current()
-            asked, history = self.settings, self._history()
-            begun = SnapshotOffset.of(start) or history.begin(asked.starting, asked.snapshot, asked.timestamp)
+            history = self._history()
+            begun = SnapshotOffset.of(start) or history.begin(*self.start)
             if begun is None:
                 return start
             most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
             return asdict(history.advance(begun, most, self._goal(start, begun, current)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with self.settings.place.translate_errors():
+        with self.place.translate_errors():
             history = self._history()
             files = history.files(SnapshotOffset.of(start), SnapshotOffset.of(end))
             if not files:
                 return []
-            reading = DataFileReading(form_of(history.table), history.table.io, self.settings.schema.json())
-            return [Bundle(reading, tuple(tasks)) for tasks in bundled(files)]
+            reading = DataFileReading(form_of(history.table), history.table.io, self.columns.json())
+            return [Bundle(reading, tuple(tasks)) for tasks in bundle_small(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Bundle), "`partitions` gives no others"
@@ -104,16 +98,15 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _history(self) -> SnapshotHistory:
         if self.history is None:
-            place = self.settings.place
-            self.history = SnapshotHistory(table=place.open(), name=str(place), skips=self.settings.skips)
+            self.history = self.open_history()
         return self.history
 
     def _current(self) -> int | None:
         """The table's newest snapshot."""
         history = self._history()
-        history.table = self.settings.place.again(history.table)
-        found = history.table.current_snapshot()
-        return None if found is None else found.snapshot_id
+        history.table = self.place.again(history.table)
+        snapshot = history.table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
 
     def _goal(self, start: dict[str, Any], begun: SnapshotOffset, current: int | None) -> int | None:
         """How far to go: under available-now no further than the table had come at the start."""
@@ -124,7 +117,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.until
 
 
-def bundled(files: Sequence[Any]) -> Iterator[list[Any]]:
+def bundle_small(files: Sequence[Any]) -> Iterator[list[Any]]:
     """Neighbouring files together, as long as they are small."""
     together: list[Any] = []
     size = 0

@@ -30,30 +30,9 @@ _PART = re.compile(r"(?P<name>\w+)|(?P<kind>\w+)\(\s*(?:(?P<number>\d+)\s*,\s*)?
 _PLAIN = ("year", "month", "day", "hour")
 _NUMBERED = ("bucket", "truncate")
 # The types of Spark that Iceberg has, but for those that hold others.
-_KINDS = frozenset(
-    [
-        "boolean",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "float",
-        "double",
-        "decimal",
-        "string",
-        "binary",
-        "date",
-        "timestamp",
-        "timestamp_ntz",
-    ]
-)
+_KINDS = "boolean byte short integer long float double decimal string binary date timestamp timestamp_ntz"
 # Iceberg has no smaller whole numbers than these, and it may widen a column.
-_WIDER = {
-    "tinyint": ("int", "bigint"),
-    "smallint": ("int", "bigint"),
-    "int": ("bigint",),
-    "float": ("double",),
-}
+_WIDER = {"tinyint": ("int", "bigint"), "smallint": ("int", "bigint"), "int": ("bigint",), "float": ("double",)}
 
 
 # What no later try changes, of pyiceberg's classes and Python's.
@@ -64,18 +43,18 @@ _FINAL = (
 )
 
 
-def _lacking(said: str) -> OptionError:
+def _missing_package(reason: str) -> OptionError:
     return OptionError(
         code="HR011",
-        what=f"Iceberg tables need a package that is not installed: {said}",
+        what=f"Iceberg tables need a package that is not installed: {reason}",
         fix="pip install 'headrace[iceberg]', and pyiceberg's own extra for a catalog other than SQL and REST",
     )
 
 
-def _by_libhdfs(what: str) -> OptionError:
+def _needs_libhdfs(place: str) -> OptionError:
     return OptionError(
         code="HR838",
-        what=f"{what} is on HDFS, which pyiceberg reaches only by Hadoop's own libhdfs; Headrace was never run with it",
+        what=f"{place} is on HDFS, which pyiceberg reaches only by Hadoop's libhdfs; Headrace was never run with it",
         fix="put the warehouse on s3:// or on a local or mounted directory; or write a Delta table, or files, on hdfs://",
     )
 
@@ -94,20 +73,20 @@ class TableRef:
     def problems(self) -> Iterator[OptionError]:
         """What is wrong with the name, what is not installed, and a warehouse that no Python package can reach."""
         if find_spec("pyiceberg") is None:
-            yield _lacking("no module named 'pyiceberg'")
+            yield _missing_package("no module named 'pyiceberg'")
         warehouse = "" if isinstance(self.catalog, str) else str(self.catalog.get("warehouse", ""))
         if warehouse.lower().startswith(_BY_LIBHDFS):
-            yield _by_libhdfs(f"the warehouse {warehouse}")
+            yield _needs_libhdfs(f"the warehouse {warehouse}")
         if NAME.fullmatch(self.table) is None:
-            what = f"'{self.table}' is no name of an Iceberg table"
-            yield OptionError(what=what, fix="write namespace.table")
+            fault = f"'{self.table}' is no name of an Iceberg table"
+            yield OptionError(what=fault, fix="write namespace.table")
 
     def open(self) -> Table:
         """The table as it is now. Raises `error`, or PlatformError where a package is not installed."""
-        found = self.find()
-        if found is None:
+        table = self.find()
+        if table is None:
             raise self._not_there()
-        return found
+        return table
 
     def again(self, table: Table) -> Table:
         """The table as it is now, even if it was recreated, by the catalog that has given it. Raises as `open` does."""
@@ -147,33 +126,33 @@ class TableRef:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Tell every fault of pyiceberg's in a sentence of ours, without the catalog's secrets."""
+        """Raise every error of pyiceberg as one of ours, in a sentence without the catalog's secrets."""
         try:
             yield
         except HeadraceError:
             raise
         except Exception as error:
-            raise self.explained(error) from None
+            raise self.as_headrace_error(error) from None
 
-    def explained(self, error: Exception) -> HeadraceError:
+    def as_headrace_error(self, error: Exception) -> HeadraceError:
         """A fault of pyiceberg's as one of ours."""
-        said = self.masked(first_line(error) or "no reason was given")
+        reason = self.mask(first_line(error) or "no reason was given")
         if isinstance(error, ImportError) or type(error).__name__ == "NotInstalledError":
-            problem = _lacking(said)
+            problem = _missing_package(reason)
             return PlatformError(code=problem.code, what=problem.what, fix=problem.fix)
-        if "libhdfs" in said or "libjvm" in said:
-            problem = _by_libhdfs(str(self))
+        if "libhdfs" in reason or "libjvm" in reason:
+            problem = _needs_libhdfs(str(self))
             return self.error(code=problem.code, what=problem.what, fix=problem.fix)
-        what = f"{self} cannot be used: {type(error).__name__}: {said}"
+        fault = f"{self} cannot be used: {type(error).__name__}: {reason}"
         fix = "start the catalog, or correct its properties; then start again"
         passes, final = ("HR331", "HR355") if self.error is SourceError else ("HR405", "HR425")
-        return self.error(code=final if type(error).__name__ in _FINAL else passes, what=what, fix=fix)
+        return self.error(code=final if type(error).__name__ in _FINAL else passes, what=fault, fix=fix)
 
     def _not_there(self) -> HeadraceError:
         code, fix = "HR332" if self.error is SourceError else "HR425", "create it, or correct its name or the catalog"
         return self.error(code=code, what=f"{self} is not there", fix=fix)
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """`text` without the values of the catalog's properties that are secret."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
@@ -181,24 +160,24 @@ class TableRef:
 
     def _secrets(self) -> set[str]:
         properties = {} if isinstance(self.catalog, str) else self.catalog
-        found = {value for key, value in properties.items() if _SECRET.search(key)}
+        secrets = {value for key, value in properties.items() if _SECRET.search(key)}
         for value in properties.values():
             if address := re.match(r"[^/]*://[^/@]*:(?P<password>[^/]*)@", value):
-                found |= {address["password"], unquote(address["password"])}
-        for value in tuple(found):
-            found |= set(value.split(":"))  # A credential is an id and a secret.
-        return {value for value in found if len(value) > 2}
+                secrets |= {address["password"], unquote(address["password"])}
+        for value in tuple(secrets):
+            secrets |= set(value.split(":"))  # A credential is an id and a secret.
+        return {value for value in secrets if len(value) > 2}
 
     def identity(self) -> Identity:
-        """What tells the table from others, by what each kind of catalog goes by; the properties hold secrets."""
+        """What identifies the table in its kind of catalog; the properties hold secrets."""
         if isinstance(self.catalog, str) or not self.catalog.keys() - {"name"}:
             return {"system": "iceberg", "catalog": self._catalog_name, "table": self.table}
         address = canonical_address(self.catalog.get("uri", ""))
         kind = self.catalog.get("type", address.partition("://")[0])
-        found = {"system": "iceberg", "catalog": address or kind, "table": self.table}
+        identity = {"system": "iceberg", "catalog": address or kind, "table": self.table}
         if kind in ("rest", "http", "https"):
-            return {**found, "warehouse": canonical_address(self.catalog.get("warehouse", ""))}
-        return found if kind in ("hive", "thrift") else {**found, "name": self._catalog_name}
+            return {**identity, "warehouse": canonical_address(self.catalog.get("warehouse", ""))}
+        return identity if kind in ("hive", "thrift") else {**identity, "name": self._catalog_name}
 
     @property
     def _catalog_name(self) -> str:
@@ -246,7 +225,7 @@ def parts_of(table: Table) -> list[str]:
     ]
 
 
-def refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedValue]:
+def find_refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedValue]:
     """The values of `frame` that pyiceberg puts into no partition, where `parts` are how the table is partitioned."""
     from pyspark.sql import functions as F
 
@@ -256,10 +235,10 @@ def refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[RefusedVa
             yield RefusedValue(column.name, F.isnan(f"`{column.name}`"), why, f"{fix}, or partition by another column")
 
 
-def unsupported(schema: StructType) -> Iterator[str]:
+def find_unsupported(schema: StructType) -> Iterator[str]:
     """What of a result no Iceberg table could take."""
     for column in schema.fields:
-        if not _known(column.dataType):
+        if not _is_known(column.dataType):
             yield f"column '{column.name}' is of type {column.dataType.simpleString()}, which Iceberg does not have"
     for name in sorted({name for name in schema.names if schema.names.count(name) > 1}):
         yield f"two columns are named '{name}'"
@@ -274,9 +253,9 @@ def incompatibilities(table: Table, schema: StructType) -> Iterator[str]:
             yield f"it has no column '{column.name}'"
             continue
         kind = there[column.name]
-        found = "another type" if kind is None else kind.simpleString()
-        if found != given and found not in _WIDER.get(given, ()):
-            yield f"its column '{column.name}' is {found}, and that of the result {given}"
+        of_table = "another type" if kind is None else kind.simpleString()
+        if of_table != given and of_table not in _WIDER.get(given, ()):
+            yield f"its column '{column.name}' is {of_table}, and that of the result {given}"
     for own in table.schema().fields:
         if own.required and own.name not in schema.names:
             yield f"its column '{own.name}' takes no NULL, and the result has no such column"
@@ -296,7 +275,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     )
 
 
-def _known(kind: DataType) -> bool:
+def _is_known(kind: DataType) -> bool:
     from pyspark.sql import types
 
     inside: list[DataType] = []
@@ -306,7 +285,7 @@ def _known(kind: DataType) -> bool:
         inside = [kind.keyType, kind.valueType]
     elif isinstance(kind, types.StructType):
         inside = [part.dataType for part in kind.fields]
-    elif kind.typeName() not in _KINDS:
+    elif kind.typeName() not in _KINDS.split():
         return False
     # Inside of arrays, maps and structs a column is not widened.
-    return all(_known(part) and part.simpleString() not in ("tinyint", "smallint") for part in inside)
+    return all(_is_known(part) and part.simpleString() not in ("tinyint", "smallint") for part in inside)

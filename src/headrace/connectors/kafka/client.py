@@ -75,15 +75,15 @@ FAILURES = (
 
 
 def servers_fault(servers: str) -> str | None:
-    """What is wrong with a list of brokers, as far as its text tells; Kafka's client would say it only at the start."""
+    """What is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
     if not servers.strip():
         return "bootstrap_servers is empty"
-    for each in servers.split(","):
-        host, _, port = each.strip().rpartition(":")
-        if "//" in each:
-            return f"'{each.strip()}' in bootstrap_servers is a URL"
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if "//" in server:
+            return f"'{server.strip()}' in bootstrap_servers is a URL"
         if not host:
-            return f"'{each.strip()}' in bootstrap_servers names no port"
+            return f"'{server.strip()}' in bootstrap_servers names no port"
         if not port.isdigit() or not 0 < int(port) < 65_536:
             return f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
     return None
@@ -130,24 +130,24 @@ class Client:
         missing = []
         for name in wanted:
             if name not in there:
-                what = f"there is no topic '{name}' at {self.servers}"
+                fault = f"there is no topic '{name}' at {self.servers}"
                 fix = f"create it, or correct its name ({nearest(name, there)})" if there else "create it"
-                missing.append(Finding(code="HR332", what=what, fix=fix))
+                missing.append(Finding(code="HR332", what=fault, fix=fix))
         if missing:
             raise self.error(missing)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """The id of each of `topics` that is there; '' where the broker draws none."""
-        there = self._described(sorted(self.topics().intersection(topics)))
+        there = self._describe(sorted(self.topics().intersection(topics)))
         ids = {str(name): str(there[name].topicId().toString()) for name in there}
         return {name: "" if id_ == _NO_ID else id_ for name, id_ in ids.items()}
 
     def places(self, topics: Iterable[str]) -> list[tuple[str, int]]:
         """The partitions that `topics` have, each as (topic, partition)."""
-        topic_of = self._described(topics)
-        return [(str(name), each.partition()) for name in topic_of for each in topic_of[name].partitions()]
+        topic_of = self._describe(topics)
+        return [(str(name), part.partition()) for name in topic_of for part in topic_of[name].partitions()]
 
-    def _described(self, topics: Iterable[str]) -> Any:
+    def _describe(self, topics: Iterable[str]) -> Any:
         wanted = self.jvm.java.util.ArrayList()
         for name in topics:
             wanted.add(name)
@@ -165,9 +165,9 @@ class Client:
 
     def at_time(self, places: Iterable[tuple[str, int]], at_ms: int) -> dict[tuple[str, int], int]:
         """The first offset of each (topic, partition) whose message came at a time or later; else the next one."""
-        found = self._offsets(places, "forTimestamp", at_ms)
-        later = self._offsets([place for place, offset in found.items() if offset < 0], "latest")
-        return {**found, **later}
+        offsets = self._offsets(places, "forTimestamp", at_ms)
+        later = self._offsets([place for place, offset in offsets.items() if offset < 0], "latest")
+        return {**offsets, **later}
 
     def _offsets(self, places: Iterable[tuple[str, int]], which: str, *given: int) -> dict[tuple[str, int], int]:
         wanted = self.jvm.java.util.HashMap()
@@ -185,9 +185,9 @@ class Client:
             return future.get(2 * self.limit_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
         except Exception as error:
             why = _innermost(error) or f"it gave no answer within {2 * self.limit_ms // 1000} s"
-            what = f"the broker at {self.servers} does not answer: {why}"
+            fault = f"the broker at {self.servers} does not answer: {why}"
             fix = "start it, or correct bootstrap_servers and the kafka.* options; then start again"
-            raise self.error(code="HR331", what=what, fix=fix) from None
+            raise self.error(code="HR331", what=fault, fix=fix) from None
 
 
 @contextmanager
@@ -208,10 +208,10 @@ def client(
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Exception as cause:
         why = _innermost(cause)
-        what = f"no client for the broker at {servers} can be made: {why}"
+        fault = f"no client for the broker at {servers} can be made: {why}"
         # The address of a broker may be known later; an option stays wrong.
         code = "HR331" if "No resolvable" in why else "HR113"
-        raise error(code=code, what=what, fix="correct bootstrap_servers and the kafka.* options") from None
+        raise error(code=code, what=fault, fix="correct bootstrap_servers and the kafka.* options") from None
     try:
         yield Client(admin, jvm, servers, error, isolation_level(options), limit_ms)
     finally:

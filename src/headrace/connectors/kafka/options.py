@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, isolation_level, servers_fault, topic_fault
-from headrace.connectors.option_faults import no_pattern, not_above_zero, silent_loss
+from headrace.connectors.options import no_length, no_pattern, not_above_zero, silent_loss, spark_options
 from headrace.contract import Failure, OptionError
 from headrace.contract.connector import InProject
 from headrace.errors import nearest, reason
@@ -103,8 +103,8 @@ class KafkaOptions:
         """Every fault of the options."""
         named = [name for name in _WHICH if getattr(self, name) is not None]
         if len(named) != 1:
-            what = f"{' and '.join(named)} are both given" if named else "no topic is named"
-            yield OptionError(what=what, fix="give one of subscribe, subscribe_pattern and assign")
+            problem = f"{' and '.join(named)} are both given" if named else "no topic is named"
+            yield OptionError(what=problem, fix="give one of subscribe, subscribe_pattern and assign")
         if (wrong := servers_fault(self.bootstrap_servers)) is not None:
             yield OptionError(what=wrong, fix=SERVERS_FIX)
         for name in self.topics():
@@ -113,17 +113,15 @@ class KafkaOptions:
         for name, numbers in (self.assign or {}).items():
             if not numbers or min(numbers) < 0:
                 wrong = f"the partition {min(numbers)}" if numbers else "no partition"
-                said, fix = f"assign names {wrong} of topic '{name}'", "number partitions from 0: {topic: [0, 1]}"
-                yield OptionError(what=said, fix=fix)
-        delay = self.max_trigger_delay
-        if delay is not None and re.fullmatch(r"\s*\d+\s*(ms|s|m|min|h|d)\s*", delay) is None:
-            yield OptionError(what=f"max_trigger_delay '{delay}' is not a length of time", fix="write for example 15m")
+                fault, fix = f"assign names {wrong} of topic '{name}'", "number partitions from 0: {topic: [0, 1]}"
+                yield OptionError(what=fault, fix=fix)
+        yield from no_length("max_trigger_delay", self.max_trigger_delay, "15m")
         yield from _values(self)
         yield from _offsets(self)
         yield from not_above_zero(self, *_LIMITS)
         if self.isolation_level not in ISOLATION_LEVELS:
-            what = f"{ISOLATION} is '{self.isolation_level}'"
-            yield OptionError(what=what, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
+            problem = f"{ISOLATION} is '{self.isolation_level}'"
+            yield OptionError(what=problem, fix=f"write {' or '.join(ISOLATION_LEVELS)}")
         for name in self.topic_ids if self.subscribe_pattern is None else ():
             if name not in self.topics():
                 fix = nearest(name, self.topics())
@@ -166,27 +164,25 @@ class KafkaOptions:
             **self.options,
             ISOLATION: self.isolation_level,
             "kafka.bootstrap.servers": self.bootstrap_servers,
-            "includeHeaders": str(self.include_headers).lower(),
-            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            **spark_options(self, "include_headers", "fail_on_data_loss"),
         }
 
     def stream_options(self) -> dict[str, str]:
-        """The options of Spark's streaming self."""
-        most, offsets = self.max_offsets_per_trigger, self.starting_offsets
-        if most is None:
-            most = DEFAULT_MAX_OFFSETS
-        given = {
-            "subscribe": None if self.subscribe is None else ",".join(self.topics()),
-            "subscribePattern": self.subscribe_pattern,
-            "assign": None if self.assign is None else json.dumps(self.assign, default=dict),
+        """The options of Spark's streaming source."""
+        offsets = self.starting_offsets
+        same = ("subscribe_pattern", "starting_timestamp", "max_trigger_delay", *_LIMITS)
+        options = {
+            "maxOffsetsPerTrigger": str(DEFAULT_MAX_OFFSETS),
+            **spark_options(self, *same),
             "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets, default=dict),
-            "startingTimestamp": self.starting_timestamp,
-            "maxOffsetsPerTrigger": None if most == "unlimited" else most,
-            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
-            "maxTriggerDelay": self.max_trigger_delay,
-            "minPartitions": self.min_partitions,
         }
-        return self.reader_options() | {name: str(value) for name, value in given.items() if value is not None}
+        if self.subscribe is not None:
+            options["subscribe"] = ",".join(self.topics())
+        if self.assign is not None:
+            options["assign"] = json.dumps(self.assign, default=dict)
+        if self.max_offsets_per_trigger == "unlimited":
+            del options["maxOffsetsPerTrigger"]
+        return self.reader_options() | options
 
 
 def _values(source: KafkaOptions) -> Iterator[OptionError]:
@@ -205,10 +201,10 @@ def _values(source: KafkaOptions) -> Iterator[OptionError]:
         yield OptionError(what="with value raw every message fits", fix="leave on_bad_row out")
     if source.value != "json" and source.inexact != "bad-row":
         yield OptionError(what=f"inexact has no meaning with value {source.value}", fix="leave it out")
-    known = COLUMNS if source.include_headers else COLUMNS[:-1]
+    columns = COLUMNS if source.include_headers else COLUMNS[:-1]
     for name in source.keep:
-        if name not in known:
-            yield OptionError(what=f"keep names '{name}'", fix=f"the columns are {', '.join(known)}")
+        if name not in columns:
+            yield OptionError(what=f"keep names '{name}'", fix=f"the columns are {', '.join(columns)}")
 
 
 def _is_avro(text: str) -> bool:
@@ -222,8 +218,8 @@ def avro_text(schema: str) -> str | OptionError:
     try:
         return Path(schema).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        what = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
-        return OptionError(what=what, fix="give schema the path of an .avsc file, or the JSON itself")
+        fault = f"the Avro schema '{schema}' cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        return OptionError(what=fault, fix="give schema the path of an .avsc file, or the JSON itself")
 
 
 def _avro(schema: str) -> Iterator[OptionError]:

@@ -61,29 +61,29 @@ def ranges(prefix: SourcePrefix) -> dict[Place, list[PartitionSpan]]:
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
     before = beginning(prefix)
-    found: dict[Place, list[PartitionSpan]] = {}
+    ranges: dict[Place, list[PartitionSpan]] = {}
     for batch in prefix.batches:
         if batch.end is None:
             continue
-        start = before if batch.start is None else _parsed(batch.start)
-        for place, end in _parsed(batch.end).items():
+        start = before if batch.start is None else _parse(batch.start)
+        for place, end in _parse(batch.end).items():
             first = start.get(place, before.get(place, 0))
             if end > first:
-                found.setdefault(place, []).append(PartitionSpan(batch.batch, first, end))
-    return found
+                ranges.setdefault(place, []).append(PartitionSpan(batch.batch, first, end))
+    return ranges
 
 
 def mismatch(prefix: SourcePrefix, reads: Callable[[str, int], bool], topics: Sequence[str]) -> str:
     """Why `prefix` cannot be of the partitions for which `reads` says yes, and of all of `topics`; empty if it can."""
     ends = [batch.end for batch in prefix.batches if batch.end is not None]
     try:
-        found = _parsed(ends[-1]) if ends else {}
+        offsets = _parse(ends[-1]) if ends else {}
     except (ValueError, AttributeError, TypeError):
         return "its offsets are not those of topics"
-    for topic, partition in sorted(found):
+    for topic, partition in sorted(offsets):
         if not reads(topic, partition):
             return f"it read partition {partition} of topic '{topic}', which the source does not name"
-    unread = sorted(set(topics) - {topic for topic, _ in found}) if found else []
+    unread = sorted(set(topics) - {topic for topic, _ in offsets}) if offsets else []
     return f"it did not read topic '{unread[0]}', which the source names" if unread else ""
 
 
@@ -99,27 +99,27 @@ def first_gone(wanted: Ranges, earliest: Mapping[Place, int]) -> str | None:
 
 def waiting(end: str, latest: str) -> int:
     """How many offsets lie between two positions; those of transactions' own marks among them."""
-    taken = _parsed(end)
-    return sum(max(0, offset - taken.get(place, 0)) for place, offset in _parsed(latest).items())
+    taken = _parse(end)
+    return sum(max(0, offset - taken.get(place, 0)) for place, offset in _parse(latest).items())
 
 
 def beginning(prefix: SourcePrefix) -> dict[Place, int]:
-    """Where the first batch of the prefix began, as far as the source's log tells."""
-    return _parsed(prefix.log[0][0]) if prefix.log.get(0) else {}
+    """Where the first batch of the prefix began, as far as the source's log says."""
+    return _parse(prefix.log[0][0]) if prefix.log.get(0) else {}
 
 
-def reached(prefix: SourcePrefix) -> dict[Place, int] | None:
+def end_position(prefix: SourcePrefix) -> dict[Place, int] | None:
     """How far `prefix` was read; None where its source has planned nothing yet."""
     end = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
-    return _parsed(end) if end is not None else beginning(prefix) if prefix.log.get(0) else None
+    return _parse(end) if end is not None else beginning(prefix) if prefix.log.get(0) else None
 
 
 def by_topic(offsets: Mapping[Place, int]) -> dict[str, dict[int, int]]:
     """Offsets as the option `starting_offsets` takes them."""
-    found: dict[str, dict[int, int]] = {}
+    topics: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[partition] = offset
-    return found
+        topics.setdefault(topic, {})[partition] = offset
+    return topics
 
 
 def span_options(first: Mapping[Place, int], last: Mapping[Place, int]) -> dict[str, str]:
@@ -145,20 +145,20 @@ def with_batch(frame: DataFrame, wanted: Ranges, column: str) -> DataFrame:
         for batch in batches:
             topics, numbers = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
             offsets = batch.column("offset").to_numpy()
-            found = np.zeros(batch.num_rows, dtype="int64")
+            taken_by = np.zeros(batch.num_rows, dtype="int64")
             for place in set(zip(topics, numbers, strict=True)):
                 mask = np.fromiter(
                     ((topic, at) == place for topic, at in zip(topics, numbers, strict=True)), dtype=bool
                 )
                 limits, taken = ends[place]
-                found[mask] = np.array(taken)[np.searchsorted(np.array(limits), offsets[mask], side="right")]
-            yield pa.record_batch([*batch.columns, pa.array(found)], names=[*batch.schema.names, column])
+                taken_by[mask] = np.array(taken)[np.searchsorted(np.array(limits), offsets[mask], side="right")]
+            yield pa.record_batch([*batch.columns, pa.array(taken_by)], names=[*batch.schema.names, column])
 
     schema = StructType([*frame.schema.fields, StructField(column, LongType())])
     return frame.mapInArrow(number, schema)
 
 
-def _parsed(text: str) -> dict[Place, int]:
+def _parse(text: str) -> dict[Place, int]:
     return {
         (topic, int(partition)): int(offset)
         for topic, rest in json.loads(text).items()
@@ -166,7 +166,7 @@ def _parsed(text: str) -> dict[Place, int]:
     }
 
 
-def look(
+def measure_lag(
     source: KafkaOptions,
     position: Mapping[Place, int],
     recreated: Callable[[Mapping[str, str]], OptionError | None] | None,
@@ -194,7 +194,7 @@ def look(
         finally:
             consumer.close()
         count = sum(ends[place] - start for place, start in starts.items())
-        held = _held_back(settings, ends, until) if source.isolation_level == "read_committed" else ""
+        held = _find_open_transaction(settings, ends, until) if source.isolation_level == "read_committed" else ""
     except (KafkaException, TimeoutError, FutureTimeout):
         return None
     return Lag(count=count, unit="messages", oldest_ms=oldest, problem=held)
@@ -207,11 +207,11 @@ def _topic_ids(settings: Mapping[str, Any], topics: Collection[str], until: floa
 
     ids = {}
     admin = AdminClient(dict(settings))
-    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_left(until)) if topics else {}
+    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=_remaining(until)) if topics else {}
     for name, answer in answers.items():
         try:
             # As Kafka's own tools write it.
-            ids[name] = str(answer.result(_left(until)).topic_id).translate(str.maketrans("+/", "-_"))
+            ids[name] = str(answer.result(_remaining(until)).topic_id).translate(str.maketrans("+/", "-_"))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
@@ -236,14 +236,14 @@ def ends(
     return {(at.topic, at.partition): answer.result(seconds).offset for at, answer in asked.items()}
 
 
-def _held_back(settings: Mapping[str, Any], stable: Mapping[Place, int], until: float) -> str:
+def _find_open_transaction(settings: Mapping[str, Any], stable: Mapping[Place, int], until: float) -> str:
     """Which open transaction holds back messages of a partition for long, as the end of a sentence; empty: none.
 
     stable: where each partition ends for those who read committed messages alone, which is where it begins.
     """
     from confluent_kafka import Consumer
 
-    whole = ends(settings, stable, seconds=_left(until)) if stable else {}
+    whole = ends(settings, stable, seconds=_remaining(until)) if stable else {}
     held = {place: end for place, end in stable.items() if whole[place] > end}
     if not held:
         return ""
@@ -268,10 +268,10 @@ def _behind(
     """Where to go on in each partition that has more, and where all of them end."""
     from confluent_kafka import TopicPartition
 
-    topics = consumer.list_topics(timeout=_left(until)).topics
+    topics = consumer.list_topics(timeout=_remaining(until)).topics
     starts, last = {}, {}
     for place in ((name, part) for name, topic in topics.items() for part in topic.partitions if reads(name, part)):
-        bounds = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_left(until), cached=False)
+        bounds = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_remaining(until), cached=False)
         if bounds is None:
             raise TimeoutError
         start, last[place] = max(bounds[0], position.get(place, bounds[0])), bounds[1]
@@ -287,20 +287,20 @@ def _oldest_ms(consumer: Consumer, starts: Mapping[Place, int], until: float) ->
     if len(starts) > _PARTITIONS:
         return None
     asked = {place: TopicPartition(*place, offset) for place, offset in starts.items()}
-    found: list[int] = []
+    times: list[int] = []
     consumer.assign(list(asked.values()))
     while asked:
-        message: Any = consumer.poll(_left(until))
+        message: Any = consumer.poll(_remaining(until))
         if message is None:
             return None
         error, place = message.error(), (message.topic(), message.partition())
         if place not in asked or (error is not None and error.code() != KafkaError._PARTITION_EOF):
             continue
         if error is None:  # At the end of a partition there were marks of transactions alone.
-            found.append(message.timestamp()[1])
+            times.append(message.timestamp()[1])
         consumer.pause([asked.pop(place)])
-    return min((each for each in found if each > 0), default=None)
+    return min((ms for ms in times if ms > 0), default=None)
 
 
-def _left(until: float) -> float:
+def _remaining(until: float) -> float:
     return max(0.05, until - time.monotonic())

@@ -29,7 +29,7 @@ _PASSING = (
     *("CONCURRENT_TRANSACTIONS", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE"),
 )
-# What the client would print by itself: that it is fenced off is told as a finding.
+# For what the client would print by itself: that it is fenced off becomes a finding.
 _SILENT = logging.getLogger("headrace.kafka")
 # Spark would cut timestamps to milliseconds.
 TIMES = {
@@ -50,21 +50,21 @@ _SILENT.propagate = False
 
 def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
     """Settings of librdkafka: Spark's `kafka.*` options where both clients have them, and the producer's `own`."""
-    found: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
     for name, value in options.items():
         short = name[len(_PREFIX) :]
         if not name.lower().startswith(_PREFIX) or short.startswith(_JAVA_ONLY):
             continue
         if short == "sasl.jaas.config":
             account = _ACCOUNT.search(value)
-            found.update({f"sasl.{part}": text for part, text in (account.groupdict() if account else {}).items()})
+            settings.update({f"sasl.{part}": text for part, text in (account.groupdict() if account else {}).items()})
         else:
-            found[short] = value
-    return {**found, **own}
+            settings[short] = value
+    return {**settings, **own}
 
 
 def transactional_id(context: SinkContext, query: str = "") -> str:
-    """By what the broker tells an older driver of the query from a newer one."""
+    """The id by which the broker fences off older drivers of the query."""
     return f"headrace/{context.application}/{query or context.query}/{context.generation}"
 
 
@@ -74,9 +74,9 @@ def connected(settings: Mapping[str, Any], identity: str) -> Producer:
 
     # Messages of one key go where Java's clients, and Spark's own sink, put them.
     fixed = {"transactional.id": identity, "enable.idempotence": True, "partitioner": "murmur2_random"}
-    found = Producer({"linger.ms": 20, "reconnect.backoff.max.ms": 1000, **settings, **fixed}, logger=_SILENT)
-    found.init_transactions(ANSWER_SECONDS)
-    return found
+    producer = Producer({"linger.ms": 20, "reconnect.backoff.max.ms": 1000, **settings, **fixed}, logger=_SILENT)
+    producer.init_transactions(ANSWER_SECONDS)
+    return producer
 
 
 def fault(error: Exception) -> KafkaError | None:
@@ -85,39 +85,39 @@ def fault(error: Exception) -> KafkaError | None:
 
     # A callback that is called while the client raises an error gives it another face.
     cause = error.__cause__ if isinstance(error, SystemError) else error
-    found = cause.args[0] if isinstance(cause, KafkaException) and cause.args else None
-    return found if isinstance(found, KafkaError) else None
+    answer = cause.args[0] if isinstance(cause, KafkaException) and cause.args else None
+    return answer if isinstance(answer, KafkaError) else None
 
 
 def is_fenced(error: Exception) -> bool:
     """Whether the broker takes nothing more of this producer: most often, because another one has begun."""
-    found = fault(error)
-    return found is not None and found.name() in _FENCED
+    answer = fault(error)
+    return answer is not None and answer.name() in _FENCED
 
 
 def is_transient(error: Exception) -> bool:
     """Whether the batch may be tried again, with a new producer that asks the ledger what is in."""
-    found = fault(error)
-    return found is not None and (found.retriable() or found.name() in (*_FENCED, *_PASSING))
+    answer = fault(error)
+    return answer is not None and (answer.retriable() or answer.name() in (*_FENCED, *_PASSING))
 
 
-def explained(error: Exception, place: str, what: str) -> Exception:
+def explain(error: Exception, place: str, problem: str) -> Exception:
     """An exception of Kafka's client as a SinkError: what was not done, and why; another one as it is."""
-    found = fault(error)
-    if found is None:
+    answer = fault(error)
+    if answer is None:
         return error
-    if found.name() in ("_INVALID_ARG", "_CONFLICT"):
+    if answer.name() in ("_INVALID_ARG", "_CONFLICT"):
         fix = "correct the options, which Kafka's C client reads here: its names go into producer"
-        return SinkError(code="HR113", what=f"Kafka's client refuses an option: {found.str()}", fix=fix)
-    reason = found.str().rstrip(".")
+        return SinkError(code="HR113", what=f"Kafka's client refuses an option: {answer.str()}", fix=fix)
+    reason = answer.str().rstrip(".")
     fix = "start the broker, or correct bootstrap_servers; then start again: the run resumes with this batch"
-    if "AUTHORIZATION" in found.name():
+    if "AUTHORIZATION" in answer.name():
         fix = "let the user write the topic and its ledger topic, and use the transactional id 'headrace/*'"
-    elif found.name() == "MSG_SIZE_TOO_LARGE":
+    elif answer.name() == "MSG_SIZE_TOO_LARGE":
         fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
-    elif found.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+    elif answer.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         fix = "create the topic, or correct the name and the partition that the row gives"
-    return SinkError(code="HR434", what=f"{what} at {place}: {reason}", fix=fix)
+    return SinkError(code="HR434", what=f"{problem} at {place}: {reason}", fix=fix)
 
 
 def as_messages(frame: DataFrame, value: Literal["raw", "json"], key: Sequence[str]) -> DataFrame:
@@ -143,14 +143,14 @@ def as_rows(messages: DataFrame, life: str, last: int, schema: StructType) -> Da
     """The rows of the life's batches up to `last`, with one more column, BATCH, of JSON messages with their headers."""
     from pyspark.sql import functions as F
 
-    ours = F.filter("headers", lambda each: each["key"] == HEADER)
-    told = F.split(F.element_at(ours, -1)["value"].cast("string"), ":")
-    found = messages.where(F.size(ours) > 0).select(
+    ours = F.filter("headers", lambda entry: entry["key"] == HEADER)
+    mark = F.split(F.element_at(ours, -1)["value"].cast("string"), ":")
+    rows = messages.where(F.size(ours) > 0).select(
         F.from_json(F.col("value").cast("string"), schema, TIMES).alias("row"),
-        told[0].alias("life"),
-        told[1].cast("long").alias(BATCH),
+        mark[0].alias("life"),
+        mark[1].cast("long").alias(BATCH),
     )
-    return found.where((F.col("life") == life) & (F.col(BATCH) <= last)).select("row.*", BATCH)
+    return rows.where((F.col("life") == life) & (F.col(BATCH) <= last)).select("row.*", BATCH)
 
 
 def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -42,8 +42,8 @@ class KafkaSink(TopicTarget, contract.Sink):
     ledger_topic: for `exactly-once`, the compacted topic that says which batches are in; by default the topic's name
         and `.headrace`. It is made where there is none, with one partition.
     retry_seconds: for `exactly-once`, how long a batch is tried again while the broker is away.
-    producer: for `exactly-once`, settings of Kafka's C client (librdkafka) by its names, beside those of `options` that
-        both clients know.
+    producer: for `exactly-once`, settings of Kafka's C client (librdkafka) by its names, next to those of `options`
+        that both clients know.
     async_progress: how often progress is written, at the side of the batches, for a stateless query that must be
         quick: batches do not wait for it, and after a crash those of this length of time come again.
     """
@@ -83,34 +83,34 @@ class KafkaSink(TopicTarget, contract.Sink):
         if self.value == "json" and self.topic is None:
             yield contract.OptionError(what="no topic is named", fix="give topic, or value: raw and a column topic")
         if self.async_progress is not None and _milliseconds(self.async_progress) is None:
-            what = f"async_progress '{self.async_progress}' is not a length of time"
-            yield contract.OptionError(what=what, fix="write a number and its unit, as in 500ms or 1s")
+            fault = f"async_progress '{self.async_progress}' is not a length of time"
+            yield contract.OptionError(what=fault, fix="write a number and its unit, as in 500ms or 1s")
         for name in self.options:
             if name.lower() in _OWN:
-                what = f"options holds '{name}', which Headrace sets itself"
-                yield contract.OptionError(what=what, fix="give bootstrap_servers and topic as such")
+                fault = f"options holds '{name}', which Headrace sets itself"
+                yield contract.OptionError(what=fault, fix="give bootstrap_servers and topic as such")
             if name.lower() in _REFUSED:
-                what = f"options holds '{name}', which Spark refuses"
-                yield contract.OptionError(what=what, fix="leave it out: rows are written as texts or bytes")
+                fault = f"options holds '{name}', which Spark refuses"
+                yield contract.OptionError(what=fault, fix="leave it out: rows are written as texts or bytes")
         if self.exactly_once:
             yield from self._transaction_problems(mode)
 
     def _transaction_problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         """What keeps the messages of a batch from being one transaction."""
         if find_spec("confluent_kafka") is None:
-            what = "exactly once into Kafka needs the package confluent-kafka, which is not installed"
-            yield contract.OptionError(code="HR011", what=what, fix="pip install 'headrace[kafka]'")
+            fault = "exactly once into Kafka needs the package confluent-kafka, which is not installed"
+            yield contract.OptionError(code="HR011", what=fault, fix="pip install 'headrace[kafka]'")
         if self.async_progress is not None:
-            what = "async_progress has no meaning with delivery_guarantee exactly-once"
-            yield contract.OptionError(what=what, fix="leave one of the two out")
+            fault = "async_progress has no meaning with delivery_guarantee exactly-once"
+            yield contract.OptionError(what=fault, fix="leave one of the two out")
         if self.topic is None and self.ledger_topic is None:
-            what = "exactly-once without a topic of the sink's own needs a ledger topic"
-            yield contract.OptionError(what=what, fix="give ledger_topic")
+            fault = "exactly-once without a topic of the sink's own needs a ledger topic"
+            yield contract.OptionError(what=fault, fix="give ledger_topic")
         elif (wrong := topic_fault(self.ledger_place)) is not None:
             yield contract.OptionError(what=wrong, fix="correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
-            what = "update mode with delivery_guarantee exactly-once needs a key"
-            yield contract.OptionError(code="HR403", what=what, fix="name in key the columns that identify a row")
+            fault = "update mode with delivery_guarantee exactly-once needs a key"
+            yield contract.OptionError(code="HR403", what=fault, fix="name in key the columns that identify a row")
 
     def open(self, frame: DataFrame, context: contract.SinkContext) -> contract.Writer:
         """Compare the result's columns with what Kafka takes, ask the broker for the topic, and begin the ledger."""
@@ -153,9 +153,9 @@ class KafkaSink(TopicTarget, contract.Sink):
         """The messages of the query's transactions, as a consumer of committed messages finds them."""
         if self.facts.readable_back:
             return topic_ledger.read_back(self, spark, context)
-        what = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
+        fault = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
-        raise SinkError(code="HR402", what=what, fix=fix)
+        raise SinkError(code="HR402", what=fault, fix=fix)
 
     @property
     def ledger(self) -> KafkaLedger | None:
@@ -182,21 +182,21 @@ class KafkaSink(TopicTarget, contract.Sink):
                     yield Finding(code="HR404", what=f"the key's column '{name}' is not in the result", fix=fix)
             return
         if "value" not in types:
-            what = f"the result has no column 'value' but {', '.join(frame.columns)}"
-            yield Finding(code="HR404", what=what, fix="name one so, or set value to json")
+            fault = f"the result has no column 'value' but {', '.join(frame.columns)}"
+            yield Finding(code="HR404", what=fault, fix="name one so, or set value to json")
         if self.topic is None and "topic" not in types:
-            what = "no topic is named and the result has no column 'topic'"
-            yield Finding(code="HR404", what=what, fix="give the sink a topic or the result that column")
+            fault = "no topic is named and the result has no column 'topic'"
+            yield Finding(code="HR404", what=fault, fix="give the sink a topic or the result that column")
         wanted = {"key": ("string", "binary"), "value": ("string", "binary"), "topic": ("string",)}
         for name, kinds in {**wanted, "partition": ("int",)}.items():
             if name in types and types[name] not in kinds:
-                what = f"the result's column '{name}' is {types[name]} and Kafka takes {' or '.join(kinds)}"
-                yield Finding(code="HR404", what=what, fix=f"cast it: CAST({name} AS {kinds[0].upper()})")
+                fault = f"the result's column '{name}' is {types[name]} and Kafka takes {' or '.join(kinds)}"
+                yield Finding(code="HR404", what=fault, fix=f"cast it: CAST({name} AS {kinds[0].upper()})")
         for name in frame.columns:
             if name.lower() not in COLUMNS:
-                what = f"the result's column '{name}' would be left out of the message"
+                fault = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
-                yield Finding(code="HR404", what=what, fix=fix)
+                yield Finding(code="HR404", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,11 +126,11 @@ class Kafka(KafkaOptions, contract.Source):
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = spark.readStream.name(name).format("kafka").options(**self.stream_options())
-        return self._decoded(reader.load(), contract.bad_rows_metric(name))
+        return self._decode(reader.load(), contract.bad_rows_metric(name))
 
     def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         frame = self._messages(spark, prefix, batch_column)
-        return self._decoded(frame, contract.bad_rows_metric(uuid4().hex), batch_column)
+        return self._decode(frame, contract.bad_rows_metric(uuid4().hex), batch_column)
 
     def read_placed(
         self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str, place_column: str
@@ -139,7 +139,7 @@ class Kafka(KafkaOptions, contract.Source):
         from headrace.connectors.kafka.values import place
 
         frame = self._messages(spark, prefix, batch_column).withColumn(place_column, place())
-        return self._decoded(frame, contract.bad_rows_metric(uuid4().hex), batch_column, place_column)
+        return self._decode(frame, contract.bad_rows_metric(uuid4().hex), batch_column, place_column)
 
     @property
     def again(self) -> str:
@@ -150,7 +150,7 @@ class Kafka(KafkaOptions, contract.Source):
         if self.on_bad_row != "quarantine":
             return None
         frame = self._messages(spark, prefix, "batch")
-        return self._judged(frame, "batch").bad(contract.bad_rows_metric(uuid4().hex), file=PLACE)
+        return self._judge(frame, "batch").bad_rows(contract.bad_rows_metric(uuid4().hex), file=PLACE)
 
     def mismatch(self, prefix: contract.SourcePrefix) -> str:
         return kafka_prefix.mismatch(prefix, self.reads_topic, self.topics())
@@ -166,14 +166,14 @@ class Kafka(KafkaOptions, contract.Source):
 
     def lag(self, prefix: contract.SourcePrefix) -> contract.Lag | None:
         """The messages of its topics behind the committed offsets, where confluent-kafka is installed."""
-        position = kafka_prefix.reached(prefix)
+        position = kafka_prefix.end_position(prefix)
         if position is None:
             # Before its first start: what a start at another place than the earliest messages will take is not known.
             if self.starting_timestamp is not None or self.starting_offsets != "earliest":
                 return None
             position = {}
         ids = prefix.ids()
-        return kafka_prefix.look(self, position, partial(self.recreated, ids) if ids else None)
+        return kafka_prefix.measure_lag(self, position, partial(self.recreated, ids) if ids else None)
 
     def left_out(self, prefix: contract.SourcePrefix) -> Iterator[contract.OptionError]:
         """Messages that an open transaction holds back; a topic that was created again ends the query."""
@@ -184,15 +184,15 @@ class Kafka(KafkaOptions, contract.Source):
 
     def ends_before(self, spark: SparkSession, prefix: contract.SourcePrefix) -> contract.OptionError | None:
         """Spark would plan a batch that ends there, and fail over it at each start from then on."""
-        position = kafka_prefix.reached(prefix)
+        position = kafka_prefix.end_position(prefix)
         if not position or not self.fail_on_data_loss:
             return None
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             ends = broker.latest(position)
         for (topic, partition), end in sorted(ends.items()):
             if end < (offset := position[topic, partition]):
-                what = f"topic '{topic}', partition {partition}, ends at offset {end} and was read up to {offset}"
-                return contract.OptionError(code="HR343", what=f"{what}: {SHORT}", fix=SHORT_FIX)
+                fault = f"topic '{topic}', partition {partition}, ends at offset {end} and was read up to {offset}"
+                return contract.OptionError(code="HR343", what=f"{fault}: {SHORT}", fix=SHORT_FIX)
         return None
 
     def reported_lag(self, end: str, latest: str) -> contract.Lag:
@@ -257,21 +257,22 @@ class Kafka(KafkaOptions, contract.Source):
         frame = reader.options(**kafka_prefix.span_options(first, last)).load()
         return frame if batch_column is None else kafka_prefix.with_batch(frame, ranges, batch_column)
 
-    def _decoded(self, frame: DataFrame, metric: str, *besides: str | None) -> DataFrame:
-        from headrace.connectors.values.rows import kept
+    def _decode(self, frame: DataFrame, metric: str, *besides: str | None) -> DataFrame:
+        from headrace.connectors.values.rows import reuse_columns
 
         if self.value == "raw":
             return frame
         others = [name for name in besides if name is not None]
-        judged = self._judged(frame, *others)
+        judged = self._judge(frame, *others)
         if self.on_bad_row == "quarantine":
-            rows = judged.good(metric)
+            rows = judged.good_rows(metric)
         else:
-            rows = judged.whole().select(*kept(frame.sparkSession, ("kafka", *judged.key), judged.checked))
+            columns = reuse_columns(frame.sparkSession, ("kafka", *judged.key), judged.checked)
+            rows = judged.require_readable().select(*columns)
         values = [name for name in rows.columns if name not in (*self.keep, *others)]
         return rows.select(*[f"`{name}`" for name in (*self.keep, *values, *others)])
 
-    def _judged(self, frame: DataFrame, *besides: str) -> Judged:
+    def _judge(self, frame: DataFrame, *besides: str) -> Judged:
         from headrace.connectors.kafka.values import decode
 
         exact = self.inexact == "bad-row"

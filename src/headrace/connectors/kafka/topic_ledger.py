@@ -1,4 +1,4 @@
-"""Which batches are in a topic, kept in a compacted topic beside it and written in the rows' own transaction."""
+"""Which batches are in a topic, kept in a compacted topic next to it and written in the rows' own transaction."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class TopicLedger:
 
     @classmethod
     def of(cls, records: Mapping[str, bytes], context: SinkContext) -> TopicLedger | None:
-        """The ledger that `records` tell, by their keys; None: they hold none of the context's generation.
+        """The ledger in `records`, by their keys; None: they hold none of the context's generation.
 
         Raises SinkError where a rename has given it to a query of another name.
         """
         if marks := renames(records, context):
-            raise SinkError(given_away(context, *marks.values()))
+            raise SinkError(renamed_query(context, *marks.values()))
         head = records.get(f"{key_of(context)}/head")
         if head is None:
             return None
@@ -69,18 +69,18 @@ class TopicLedger:
         )
 
     @classmethod
-    def begun(
-        cls, found: TopicLedger | None, context: SinkContext, name: str, result: str, begins: Ends
+    def begin(
+        cls, before: TopicLedger | None, context: SinkContext, name: str, result: str, begins: Ends
     ) -> TopicLedger:
         """The ledger with the epoch of a new driver; raises CheckpointError where its batches are not the checkpoint's.
 
-        The result may have other columns than before: each message tells its own.
+        The result may have other columns than before: each message names its own.
         """
-        if found is None:
+        if before is None:
             ledger = TextLedger.begun(None, context, name, result, kind="topic")
             return cls(ledger=ledger, life=uuid.uuid4().hex, begins=begins)
-        ledger = TextLedger.begun(found.ledger.dumps(), context, name, found.ledger.result, kind="topic")
-        return replace(found, ledger=replace(ledger, result=result))
+        ledger = TextLedger.begun(before.ledger.dumps(), context, name, before.ledger.result, kind="topic")
+        return replace(before, ledger=replace(ledger, result=result))
 
     def with_batch(self, line: KeptLine, ends: Ends) -> TopicLedger:
         """The ledger once the batch of `line` is in, whose messages end at `ends`."""
@@ -98,12 +98,12 @@ class TopicLedger:
 
     def lines(self, context: SinkContext, lines: Iterable[KeptLine]) -> dict[str, bytes]:
         """Key and value of the message of each line, which replaces that of an older batch."""
-        found = {}
+        records = {}
         for line in lines:
             kept = replace(line, planned=None) if len(line.planned or "") > LONGEST else line
             value = json.dumps({"line": kept.as_dict(), "ends": _rows(self.ends)}).encode()
-            found[f"{key_of(context)}/{line.batch % KEPT}"] = value
-        return found
+            records[f"{key_of(context)}/{line.batch % KEPT}"] = value
+        return records
 
 
 def key_of(context: SinkContext) -> str:
@@ -119,16 +119,16 @@ def renames(records: Mapping[str, bytes], context: SinkContext) -> dict[str, str
 
 
 def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes]:
-    """Key and value of the message that tells drivers under the former name who has their ledger."""
+    """Key and value of the message by which drivers under the former name see who has their ledger."""
     return {f"{key_of(former)}/head": json.dumps({"renamed": context.query}).encode()}
 
 
-def given_away(context: SinkContext, *names: str) -> Finding:
+def renamed_query(context: SinkContext, *names: str) -> Finding:
     """That the query was renamed, so that nothing more is written under this name."""
     now = " and ".join(f"'{name}'" for name in names)
-    what = f"query '{context.query}' was renamed to {now}, which continues its ledger"
+    fault = f"query '{context.query}' was renamed to {now}, which continues its ledger"
     fix = f"start it as {now}; a new query needs another name, or another topic"
-    return Finding(code="HR407", what=what, fix=fix)
+    return Finding(code="HR407", what=fault, fix=fix)
 
 
 def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> dict[str, bytes]:
@@ -136,11 +136,11 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
 
     Messages that were committed behind an open transaction of another query are shown only when that has ended: the
     topic is read up to its very end, not to where it can be read by now. own: what the keys of the reader's query begin
-    with; where only its transaction is open, nothing else of it lies behind, and nobody waits for that one.
+    with; where only its transaction is open, nothing else of it lies behind, and that one needs no wait.
     """
-    found: dict[str, bytes] = {}
+    records: dict[str, bytes] = {}
     if not partitions(settings, topic):
-        return found
+        return records
     end = ends(settings, [(topic, 0)]).get((topic, 0), 0)
     limit = time.monotonic() + PATIENCE_SECONDS
     for reached, key, value in _records(settings, topic, 0, "read_committed"):
@@ -148,14 +148,14 @@ def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> 
             if reached >= end or (reached >= 0 and own and _is_open_only_of(settings, topic, own, reached, end)):
                 break
         elif value is None:
-            found.pop(key, None)
+            records.pop(key, None)
         else:
-            found[key] = value
+            records[key] = value
         if time.monotonic() > limit:
-            what = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
+            fault = f"the ledger topic '{topic}' cannot be read to its end: a transaction there stays open"
             fix = "stop the program that holds it, or wait until the broker aborts it; then start again"
-            raise SinkError(code="HR434", what=what, fix=fix)
-    return found
+            raise SinkError(code="HR434", what=fault, fix=fix)
+    return records
 
 
 def _is_open_only_of(settings: Mapping[str, Any], topic: str, own: str, first: int, end: int) -> bool:
@@ -203,8 +203,8 @@ def partitions(settings: Mapping[str, Any], topic: str) -> list[tuple[str, int]]
     """The partitions of a topic; none if it is not there. Raises KafkaException."""
     from confluent_kafka.admin import AdminClient
 
-    found = AdminClient(dict(settings)).list_topics(topic, ANSWER_SECONDS).topics[topic]
-    return [] if found.error is not None else [(topic, number) for number in sorted(found.partitions)]
+    description = AdminClient(dict(settings)).list_topics(topic, ANSWER_SECONDS).topics[topic]
+    return [] if description.error is not None else [(topic, number) for number in sorted(description.partitions)]
 
 
 def require_ledger(target: TopicTarget) -> None:
@@ -228,8 +228,8 @@ def require_ledger(target: TopicTarget) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     kept = admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
     if kept["cleanup.policy"].value != "compact":
-        what = f"the ledger topic '{topic}' has cleanup.policy {kept['cleanup.policy'].value}: it would lose its lines"
-        raise SinkError(code="HR434", what=what, fix=f"set cleanup.policy of '{topic}' to compact")
+        fault = f"the ledger topic '{topic}' has cleanup.policy {kept['cleanup.policy'].value}: it would lose its lines"
+        raise SinkError(code="HR434", what=fault, fix=f"set cleanup.policy of '{topic}' to compact")
 
 
 def _rows(places: Ends) -> list[list[Any]]:
@@ -241,15 +241,15 @@ def _places(rows: list[list[Any]]) -> dict[tuple[str, int], int]:
 
 
 @contextmanager
-def translate_errors(target: TopicTarget, what: str) -> Iterator[None]:
-    """Tell a fault of Kafka's client in a sentence that begins with `what`."""
+def translate_errors(target: TopicTarget, fault: str) -> Iterator[None]:
+    """Raise an error of Kafka's client as one of ours, in a sentence that begins with `fault`."""
     try:
         yield
     except Exception as error:
-        known = producer.explained(error, target.bootstrap_servers, what)
-        if known is error:
+        explained = producer.explain(error, target.bootstrap_servers, fault)
+        if explained is error:
             raise
-        raise known from None
+        raise explained from None
 
 
 def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
@@ -260,27 +260,27 @@ def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
 
 def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
     """What the ledger keeps of the batches that are in; None: it has no such generation."""
-    found = ledger(target, context)
-    require_messages(target, context, found)
-    return None if found is None else found.ledger.lines
+    own = ledger(target, context)
+    require_messages(target, context, own)
+    return None if own is None else own.ledger.lines
 
 
-def require_messages(target: TopicTarget, context: SinkContext, found: TopicLedger | None) -> None:
+def require_messages(target: TopicTarget, context: SinkContext, own: TopicLedger | None) -> None:
     """Raise CheckpointError where the topic ends before what the ledger has seen of it: it was made again, empty.
 
     `found` was read first. Where rows name their topics, each may have gone as it should.
     """
-    topic, seen = target.topic, {} if found is None else {**found.begins, **found.ends}
+    topic, seen = target.topic, {} if own is None else {**own.begins, **own.ends}
     if topic is None or not any(name == topic for name, _ in seen):
         return
     now = ends(target.settings, partitions(target.settings, topic))
     for (name, partition), end in sorted(seen.items()):
         reached = now.get((name, partition), 0)
         if name == topic and reached < end:
-            what = f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
-            what += f"'{context.query}' wrote: it was deleted and made again, or has lost its newest messages"
+            fault = f"topic '{topic}', partition {partition}, ends at offset {reached}, and ended at {end} when query "
+            fault += f"'{context.query}' wrote: it was deleted and made again, or has lost its newest messages"
             fix = "put the topic back, or reset the query (headrace reset QUERY)"
-            raise CheckpointError(code="HR410", what=what, fix=fix)
+            raise CheckpointError(code="HR410", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,50 +290,50 @@ class KafkaLedger(SinkLedger):
     target: TopicTarget
 
     def last_batch(self, context: SinkContext) -> int | None:
-        found = ledger(self.target, context)
-        return None if found is None else found.ledger.last
+        own = ledger(self.target, context)
+        return None if own is None else own.ledger.last
 
     def checkpoint_id(self, context: SinkContext) -> str | None:
-        found = ledger(self.target, context)
-        return found.ledger.lines[-1].checkpoint if found is not None and found.ledger.lines else None
+        own = ledger(self.target, context)
+        return own.ledger.lines[-1].checkpoint if own is not None and own.ledger.lines else None
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        found = ledger(self.target, context)
-        return {} if found is None else plans(context, found.ledger.lines, first)
+        own = ledger(self.target, context)
+        return {} if own is None else plans(context, own.ledger.lines, first)
 
 
 def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) -> Snapshot:
     """The rows of the batches that are in: all in append mode, else the newest of each key, or of the last batch."""
     name = target.topic or ""
-    found = ledger(target, context)
-    if found is None or found.ledger.last is None:
+    own = ledger(target, context)
+    if own is None or own.ledger.last is None:
         raise no_result(f"topic '{name}'", context, kind="topic")
-    _await_markers(target, found.ends)
-    begins = {place: found.begins.get(place, 0) for place in found.ends}  # A partition that came later: its first.
+    _await_markers(target, own.ends)
+    begins = {place: own.begins.get(place, 0) for place in own.ends}  # A partition that came later: its first.
     with client(spark, target.bootstrap_servers, target.options, SinkError) as broker:
-        earliest = broker.earliest(found.ends)
+        earliest = broker.earliest(own.ends)
     for place, first in begins.items():
         if earliest.get(place, 0) > first:
-            what = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
+            fault = f"messages of topic '{name}', partition {place[1]}, from offset {first} on are gone"
             fix = "let the topic keep what is to be verified (retention.ms, retention.bytes)"
-            raise SinkError(code="HR402", what=what, fix=fix)
-    if not found.ends:
-        rows = spark.createDataFrame([], found.ledger.schema)
-        return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key))
+            raise SinkError(code="HR402", what=fault, fix=fix)
+    if not own.ends:
+        rows = spark.createDataFrame([], own.ledger.schema)
+        return Snapshot(rows=rows, batch=own.ledger.last, key=tuple(target.key))
     reader = spark.read.format("kafka").options(**target.options)
     messages = reader.options(
         **{
             "kafka.bootstrap.servers": target.bootstrap_servers,
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
-            **span_options(begins, found.ends),
+            **span_options(begins, own.ends),
         }
     ).load()
-    rows = as_rows(messages, found.life, found.ledger.last, found.ledger.schema)
+    rows = as_rows(messages, own.life, own.ledger.last, own.ledger.schema)
     if context.mode == "complete":
-        rows = rows.where(rows[BATCH] == found.ledger.last)
+        rows = rows.where(rows[BATCH] == own.ledger.last)
     rows = newest(rows, target.key) if context.mode == "update" else rows.drop(BATCH)
-    return Snapshot(rows=rows, batch=found.ledger.last, key=tuple(target.key) if context.mode == "update" else ())
+    return Snapshot(rows=rows, batch=own.ledger.last, key=tuple(target.key) if context.mode == "update" else ())
 
 
 def _await_markers(target: TopicTarget, wanted: Ends) -> None:
@@ -348,7 +348,7 @@ def _await_markers(target: TopicTarget, wanted: Ends) -> None:
             if all(stable.get(place, 0) >= end for place, end in wanted.items()):
                 return
             if time.monotonic() > limit:
-                what = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
+                fault = f"topic '{target.topic}' cannot be read to the end of the last batch: a transaction stays open"
                 fix = "stop the program that holds it, or wait until the broker aborts it; then verify again"
-                raise SinkError(code="HR402", what=what, fix=fix)
+                raise SinkError(code="HR402", what=fault, fix=fix)
             time.sleep(0.1)

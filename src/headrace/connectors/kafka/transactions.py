@@ -48,7 +48,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     """The topic as one start of a query writes it, all rows through the driver: a transaction has one producer.
 
     The producer fences off older ones, and newer ones fence it off; so what it has read of the ledger stays true until
-    a transaction fails. Then the ledger tells the outcome of a commit whose answer was lost, and by its epoch whether
+    a transaction fails. Then the ledger has the outcome of a commit whose answer was lost, and by its epoch whether
     another driver has begun; a new producer is made only while none has, as it would fence that one off. A producer is
     fenced off without another driver too, where the broker has ended its transaction: after a pause of the machine.
     """
@@ -71,43 +71,43 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
         A start that is refused changes nothing: another driver is fenced off only once the batches are compared.
         """
-        what = f"another driver of query '{self.context.query}' begins again and again"
+        fault = f"another driver of query '{self.context.query}' begins again and again"
         exactly_once.take_epoch(
-            lambda: self._begun(result),
-            Finding(code="HR409", what=what, fix="let only one driver run the query, and start it again"),
+            lambda: self._try_entering(result),
+            Finding(code="HR409", what=fault, fix="let only one driver run the query, and start it again"),
             fault=Fenced,
         )
 
-    def _begun(self, result: str) -> None:
+    def _try_entering(self, result: str) -> None:
         self._compare(result)
         topic_ledger.require_ledger(self.target)
-        self._entered(result)
+        self._enter_ledger(result)
 
     def _compare(self, result: str) -> None:
         """Raise where the ledger's batches are not the checkpoint's; an older driver may be writing meanwhile."""
-        found = self._read()
+        own = self._read()
         while True:
             try:
-                TopicLedger.begun(found, self.context, self.name, result, {})
-                return topic_ledger.require_messages(self.target, self.context, found)
+                TopicLedger.begin(own, self.context, self.name, result, {})
+                return topic_ledger.require_messages(self.target, self.context, own)
             except HeadraceError:
                 # A batch may have come in between the look at the ledger and that at the checkpoint.
-                before, found = found, self._read()
-                if found == before:
+                before, own = own, self._read()
+                if own == before:
                     raise
 
-    def _entered(self, result: str) -> None:
+    def _enter_ledger(self, result: str) -> None:
         try:
             producer = self._connect()
-            found = self._read()
+            own = self._read()
             topic, settings, begins = self.target.topic, self.target.settings, {}
-            if found is None and topic is not None:
+            if own is None and topic is not None:
                 begins = ends(settings, topic_ledger.partitions(settings, topic))
             try:
-                begun = TopicLedger.begun(found, self.context, self.name, result, begins)
+                begun = TopicLedger.begin(own, self.context, self.name, result, begins)
             except HeadraceError as error:
                 # Another driver has begun since, and has made a batch after the look at the checkpoint.
-                if self._read() == found:
+                if self._read() == own:
                     raise
                 raise exactly_once.Conflict from error
             producer.begin_transaction()
@@ -142,54 +142,54 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         """The ledger as it is now, by a producer that is not fenced off, unless another driver has begun."""
         if self._producer is not None and self.known is not None:
             return self.known
-        known = self._existing()
-        if known.ledger.epoch == self.epoch:
+        own = self._existing()
+        if own.ledger.epoch == self.epoch:
             self._connect()
-            known = self.known = self._existing()
-        return known
+            own = self.known = self._existing()
+        return own
 
     def _existing(self) -> TopicLedger:
-        known = self._read()
-        if known is None:  # A rename has taken it away.
+        own = self._read()
+        if own is None:  # A rename has taken it away.
             raise no_result(f"topic '{self.name}'", self.context, kind="topic")
-        return known
+        return own
 
     def compute(self, frame: DataFrame, batch: int) -> pa.Table:
         with self.computing(batch):
             return frame.toArrow()
 
     def commit(self, rows: pa.Table, batch: int, admit: exactly_once.Admission) -> None:
-        known = self._current()
-        admitted = admit(known.ledger.standing(batch, self.epoch))
+        own = self._current()
+        admitted = admit(own.ledger.standing(batch, self.epoch))
         self._is_in_doubt = False
         if admitted is None:
             return
         try:
-            self._transact(known, rows, batch, admitted)
+            self._transact(own, rows, batch, admitted)
         except Exception as error:
             if kafka.is_fenced(error):
                 self.disconnect()
                 admit(self._existing().ledger.standing(batch, self.epoch))
             raise
 
-    def _transact(self, known: TopicLedger, rows: pa.Table, batch: int, admitted: exactly_once.Admitted) -> None:
+    def _transact(self, own: TopicLedger, rows: pa.Table, batch: int, admitted: exactly_once.Admitted) -> None:
         delivery, producer = _Delivery(), self._connect()
         producer.begin_transaction()
         try:
-            self._produce(producer, rows, header(known.life, batch), delivery)
+            self._produce(producer, rows, header(own.life, batch), delivery)
             if left := producer.flush(COMMIT_SECONDS):
-                raise _timed_out(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
+                raise _timeout(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
             if delivery.error is not None:
-                raise _raised(delivery.error)
-            known = known.with_batch(admitted.line, delivery.ends)
-            self._send(producer, known.lines(self.context, [admitted.line]))
+                raise _exception(delivery.error)
+            own = own.with_batch(admitted.line, delivery.ends)
+            self._send(producer, own.lines(self.context, [admitted.line]))
             self.context.on_boundary("inside-transaction", batch)
         except Exception:
             self._abort(producer)
             raise
         self._is_in_doubt = True
         producer.commit_transaction(COMMIT_SECONDS)
-        self._is_in_doubt, self.known = False, known
+        self._is_in_doubt, self.known = False, own
 
     def _produce(self, producer: Producer, rows: pa.Table, mark: bytes, delivery: _Delivery) -> None:
         """Hand the rows to the client, which sends them at the side."""
@@ -199,7 +199,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 given = {name.lower(): value for name, value in row.items()}
                 partition = given.get("partition")
                 more = {} if partition is None else {"partition": partition}
-                headers = [(each["key"], each["value"]) for each in given.get("headers") or ()]
+                headers = [(header["key"], header["value"]) for header in given.get("headers") or ()]
                 self._give(
                     producer,
                     topic or given["topic"],
@@ -213,7 +213,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 if sent % _POLL_EVERY == 0:
                     producer.poll(0)
                     if delivery.error is not None:
-                        raise _raised(delivery.error)
+                        raise _exception(delivery.error)
 
     def _give(self, producer: Producer, *message: Any, **more: Any) -> None:
         """Hand over one message; where the client's queue is full, wait until there is room again."""
@@ -223,7 +223,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 return producer.produce(*message, **more)
             except BufferError:
                 if time.monotonic() > limit:
-                    raise _timed_out("the broker takes no messages") from None
+                    raise _timeout("the broker takes no messages") from None
                 producer.poll(0.1)
 
     def _send(self, producer: Producer, records: Mapping[str, bytes | None]) -> None:
@@ -231,9 +231,9 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         for key, value in records.items():
             self._give(producer, self.target.ledger_place, value, key, partition=0, on_delivery=delivery)
         if producer.flush(COMMIT_SECONDS):
-            raise _timed_out("the ledger's line was not taken")
+            raise _timeout("the ledger's line was not taken")
         if delivery.error is not None:
-            raise _raised(delivery.error)
+            raise _exception(delivery.error)
 
     def _abort(self, producer: Producer) -> None:
         """End the transaction; if that fails, the next producer does it at its beginning."""
@@ -259,8 +259,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         return kafka.is_transient(error) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        what = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
-        return kafka.explained(error, self.target.bootstrap_servers, what)
+        fault = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
+        return kafka.explain(error, self.target.bootstrap_servers, fault)
 
     # ------------------------------------------------------------------------------------------------- renaming
 
@@ -275,11 +275,11 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         if marks := topic_ledger.renames(records, before):
             if set(marks.values()) == {self.context.query}:
                 return
-            raise NothingChanged(topic_ledger.given_away(before, *marks.values()))
-        found = TopicLedger.of(records, before)
-        if found is None:
+            raise NothingChanged(topic_ledger.renamed_query(before, *marks.values()))
+        own = TopicLedger.of(records, before)
+        if own is None:
             return
-        moved = replace(found, ledger=replace(found.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
+        moved = replace(own, ledger=replace(own.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
         # A query that gets its old name back is not away any more.
         gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.renames(records, self.context))
         gone |= {f"{key_of(before)}/{part}": None for part in ("head", *range(KEPT))}
@@ -298,13 +298,13 @@ class KafkaBatches(exactly_once.BatchWriter["pa.Table"]):
         return as_messages(frame, self.store.target.value, self.store.target.key)
 
 
-def _raised(error: Any) -> Exception:
+def _exception(error: Any) -> Exception:
     from confluent_kafka import KafkaException
 
     return KafkaException(error)
 
 
-def _timed_out(what: str) -> Exception:
+def _timeout(fault: str) -> Exception:
     from confluent_kafka import KafkaError
 
-    return _raised(KafkaError(KafkaError._TIMED_OUT, what))
+    return _exception(KafkaError(KafkaError._TIMED_OUT, fault))

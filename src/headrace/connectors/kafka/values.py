@@ -70,8 +70,8 @@ def _bad_avro(schema: str, names: Sequence[str]) -> Column:
     if not names:
         return row.isNull()
     nulls = row.isNull() | reduce(and_, [F.col(f"{_VALUE}.`{name}`").isNull() for name in names])
-    types = [each["type"] for each in json.loads(schema)["fields"]]
-    may_be_null = all(isinstance(each, list) and "null" in each for each in types)
+    types = [kind["type"] for kind in json.loads(schema)["fields"]]
+    may_be_null = all(isinstance(kind, list) and "null" in kind for kind in types)
     of_nulls = row.isNull() | ~to_avro(row, schema).eqNullSafe(given) if may_be_null else F.lit(True)
     if re.search(r'"(array|map)"', schema):
         return nulls & of_nulls

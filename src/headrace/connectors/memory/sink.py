@@ -42,15 +42,15 @@ class Memory(Sink):
     def open(self, frame: DataFrame, context: SinkContext) -> MemoryWriter:
         """Refuse, as Spark would later and less clearly, to append to rows that are gone."""
         if context.mode == "append" and Checkpoint(context.checkpoint).last_batch is not None:
-            what = f"query '{context.query}' has run before, and the rows that its memory sink held are gone"
+            fault = f"query '{context.query}' has run before, and the rows that its memory sink held are gone"
             fix = f"delete the checkpoint '{context.checkpoint}' to begin again, or use mode complete or a durable sink"
-            raise SinkError(code="HR403", what=what, fix=fix)
+            raise SinkError(code="HR403", what=fault, fix=fix)
         return MemoryWriter(context.query)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         if not spark.catalog.tableExists(context.query):
-            what = f"this session holds no table '{context.query}': a memory sink lives in the session that filled it"
-            raise SinkError(code="HR402", what=what, fix="read it in the session that runs the query")
+            fault = f"this session holds no table '{context.query}': a memory sink lives in the session that filled it"
+            raise SinkError(code="HR402", what=fault, fix="read it in the session that runs the query")
         return Snapshot(rows=spark.table(f"`{context.query}`"), batch=None)
 
 

@@ -72,17 +72,17 @@ class Python(Source):
                 fix="write module:Class; a file that does not mention headrace is to be listed under `modules`",
             )
             return
-        # Whoever has such a class has imported the module that it comes from.
+        # A project with such a class has imported the module that it comes from.
         above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
-            what = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
-            yield OptionError(code="HR415", what=what, fix="give a subclass of pyspark.sql.datasource.DataSource")
-        elif all(vars(above)[method] is _found(given, method) for method in ("streamReader", "simpleStreamReader")):
-            what = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
-            yield OptionError(code="HR415", what=what, fix="write one of the two methods; it returns the reader")
-        elif self.schema is None and vars(above)["schema"] is _found(given, "schema"):
-            what = f"the class {given.__name__} has no method schema, and the source no option `schema`"
-            yield OptionError(code="HR415", what=what, fix="give one of the two")
+            fault = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
+            yield OptionError(code="HR415", what=fault, fix="give a subclass of pyspark.sql.datasource.DataSource")
+        elif all(vars(above)[method] is _attribute(given, method) for method in ("streamReader", "simpleStreamReader")):
+            fault = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"
+            yield OptionError(code="HR415", what=fault, fix="write one of the two methods; it returns the reader")
+        elif self.schema is None and vars(above)["schema"] is _attribute(given, "schema"):
+            fault = f"the class {given.__name__} has no method schema, and the source no option `schema`"
+            yield OptionError(code="HR415", what=fault, fix="give one of the two")
 
     def identity(self) -> Identity:
         """The class alone: what its options hold may be secret."""
@@ -96,9 +96,9 @@ class Python(Source):
             reader = spark.readStream.name(name).format(self.source.name()).options(**self.options)
             return (reader if self.schema is None else reader.schema(self.schema)).load()
         except PySparkException as error:
-            raise self._fault(_said(error)) from error
+            raise self._fault(_reason(error)) from error
         except Exception as error:
-            raise self._fault(f"{type(error).__name__}: {_said(error)}") from error
+            raise self._fault(f"{type(error).__name__}: {_reason(error)}") from error
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """The rows between the offsets of each batch, read by the class's own reader on the workers."""
@@ -106,9 +106,9 @@ class Python(Source):
         from pyspark.sql.types import LongType, StructField, StructType
 
         if prefix.batches and not self.replayable:
-            what = f"the source class {self.source.__name__} does not claim to give the same rows again"
+            fault = f"the source class {self.source.__name__} does not claim to give the same rows again"
             fix = "set replayable, if the rows between two offsets are always the same"
-            raise SourceError(code="HR323", what=what, fix=fix)
+            raise SourceError(code="HR323", what=fault, fix=fix)
         schema = self.stream(spark, "shape").schema
         spans = [
             (batch.start, batch.end, batch.batch) for batch in prefix.batches if batch.end not in (None, batch.start)
@@ -123,9 +123,9 @@ class Python(Source):
         columns = [F.col(f"`{name}`") for name in schema.names]
         return rows.select(*columns, *([] if batch_column is None else [F.col(number).alias(batch_column)]))
 
-    def _fault(self, said: str) -> SourceError:
-        what = f"the source class {self.source.__name__} cannot be used: {said}"
-        return SourceError(code="HR323", what=what, fix="correct the class; it is run when the query is built")
+    def _fault(self, reason: str) -> SourceError:
+        fault = f"the source class {self.source.__name__} cannot be used: {reason}"
+        return SourceError(code="HR323", what=fault, fix="correct the class; it is run when the query is built")
 
 
 def _rows_of(
@@ -149,19 +149,19 @@ def _rows_of(
     else:
         start = reader.initialOffset() if first is None else json.loads(first)
         given = (row for partition in reader.partitions(start, end) for row in reader.read(partition))
-    for each in given:
+    for item in given:
         # One row, or those of an Arrow batch.
-        if hasattr(each, "to_pylist"):
-            yield from ((*(row[name] for name in schema.names), batch) for row in each.to_pylist())
+        if hasattr(item, "to_pylist"):
+            yield from ((*(row[name] for name in schema.names), batch) for row in item.to_pylist())
         else:
-            yield (*each, batch)
+            yield (*item, batch)
 
 
-def _found(cls: type, method: str) -> Any:
-    return next(vars(each)[method] for each in cls.__mro__ if method in vars(each))
+def _attribute(cls: type, method: str) -> Any:
+    return next(vars(base)[method] for base in cls.__mro__ if method in vars(base))
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The exception of the user's that Spark's message ends in, or the message's first line."""
     text = str(error)
     raised = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", text, re.MULTILINE)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.connectors.options import spark_options
+from headrace.connectors.rate.source import make_rows
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
 
 if TYPE_CHECKING:
@@ -42,20 +44,10 @@ class RateMicroBatch(Source):
         return {"system": "rate_micro_batch"}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        reader = (
-            spark.readStream.name(name)
-            .format("rate-micro-batch")
-            .option("rowsPerBatch", self.rows_per_batch)
-            .option("startTimestamp", self.start_timestamp)
-            .option("advanceMillisPerBatch", self.advance_millis_per_batch)
-        )
-        if self.num_partitions is not None:
-            reader = reader.option("numPartitions", self.num_partitions)
-        return reader.load()
+        options = spark_options(self, *self.tuning_options, "advance_millis_per_batch")
+        return spark.readStream.name(name).format("rate-micro-batch").options(**options).load()
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
-        from pyspark.sql import functions as F
-
         spans = []
         for batch in prefix.batches:
             if batch.end is None:
@@ -64,13 +56,5 @@ class RateMicroBatch(Source):
             # The first batch began where the option said then, which may say something else today.
             first = {"offset": 0, "timestamp": end["timestamp"] - self.advance_millis_per_batch}
             start = json.loads(batch.start) if batch.start else first
-            if start["offset"] < end["offset"]:
-                spans.append((batch.batch, int(start["offset"]), int(end["offset"]), int(start["timestamp"])))
-        columns = "batch BIGINT, first BIGINT, until BIGINT, ms BIGINT"
-        rows = spark.createDataFrame(spans, columns).withColumn(
-            "made", F.explode(F.sequence("first", F.expr("until - 1")))
-        )
-        batch_ids = [] if batch_column is None else [F.col("batch").alias(batch_column)]
-        # Without `otherwise` the column may be NULL for Spark, as that of its own source.
-        value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
-        return rows.select(F.timestamp_millis("ms").alias("timestamp"), value, *batch_ids)
+            spans.append((batch.batch, int(start["offset"]), int(end["offset"]), int(start["timestamp"]), 0.0))
+        return make_rows(spark, spans, batch_column)

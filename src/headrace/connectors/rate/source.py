@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.connectors.options import not_above_zero, spark_options
 from headrace.contract import Identity, OptionError, Source, SourceFacts, SourcePrefix
 from headrace.errors import SourceError
+from headrace.units import spark_milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "timestamp TIMESTAMP, value BIGINT"
-
-_UNIT_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +35,8 @@ class Rate(Source):
     num_partitions: int | None = None
 
     def problems(self) -> Iterator[OptionError]:
-        for option, value in (("rows_per_second", self.rows_per_second), ("num_partitions", self.num_partitions)):
-            if value is not None and value <= 0:
-                yield OptionError(what=f"{option} is {value}", fix=f"give {option} a number above 0")
-        if self.ramp_up_time is not None and _seconds(self.ramp_up_time) is None:
+        yield from not_above_zero(self, "rows_per_second", "num_partitions")
+        if self._ramp_ms is None or self._ramp_ms < 0:
             yield OptionError(
                 what=f"ramp_up_time '{self.ramp_up_time}' is not a length of time",
                 fix="write a number and one unit, for example 5s or 2min",
@@ -50,21 +46,15 @@ class Rate(Source):
         return {"system": "rate"}
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
-        reader = spark.readStream.name(name).format("rate").option("rowsPerSecond", self.rows_per_second)
-        if self.ramp_up_time is not None:
-            reader = reader.option("rampUpTime", self.ramp_up_time)
-        if self.num_partitions is not None:
-            reader = reader.option("numPartitions", self.num_partitions)
-        return reader.load()
+        options = spark_options(self, "rows_per_second", "ramp_up_time", "num_partitions")
+        return spark.readStream.name(name).format("rate").options(**options).load()
 
     def unreachable(self, spark: SparkSession, prefix: SourcePrefix) -> str:
         return "its rows are generated again, from 0 and from now on"
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         """Make the rows of `prefix` again by Spark's own arithmetic: a batch's rows are spread evenly over its time."""
-        from pyspark.sql import functions as F
-
-        created_ms = self._created(prefix)
+        created_ms = self._creation_ms(prefix)
         spans = [
             (
                 batch.batch,
@@ -76,22 +66,12 @@ class Rate(Source):
             for batch in prefix.batches
             if batch.end is not None and (end := int(batch.end)) > (start := int(batch.start or 0))
         ]
-        columns = "batch BIGINT, first BIGINT, until BIGINT, from_ms BIGINT, ms_per_value DOUBLE"
-        filled = [span for span in spans if span[1] < span[2]]
-        rows = spark.createDataFrame(filled, columns).withColumn(
-            "made", F.explode(F.sequence("first", F.expr("until - 1")))
-        )
-        relative = F.round((F.col("made") - F.col("first")) * F.col("ms_per_value")).cast("bigint")
-        timestamp = F.timestamp_millis(F.col("from_ms") + relative).alias("timestamp")
-        batch = [] if batch_column is None else [F.col("batch").alias(batch_column)]
-        # Without `otherwise` the column may be NULL for Spark, as that of its own source.
-        value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
-        return rows.select(timestamp, value, *batch)
+        return make_rows(spark, spans, batch_column)
 
     def parallelism(self, spark: SparkSession) -> int:
         return self.num_partitions or int(spark.sparkContext.defaultParallelism)
 
-    def _created(self, prefix: SourcePrefix) -> int:
+    def _creation_ms(self, prefix: SourcePrefix) -> int:
         """When the source was first started, in milliseconds."""
         if not any(batch.end is not None for batch in prefix.batches):
             return 0
@@ -106,14 +86,31 @@ class Rate(Source):
 
     def _value_at(self, second: int) -> int:
         """How many rows there are `second` seconds after the creation."""
-        ramp = int(_seconds(self.ramp_up_time) or 0) if self.ramp_up_time is not None else 0
+        ramp = int((self._ramp_ms or 0) // 1000)
         step = self.rows_per_second // (ramp + 1)
         rising = min(second, ramp)
         return step * rising * (rising + 1) // 2 + (second - rising) * self.rows_per_second
 
+    @property
+    def _ramp_ms(self) -> float | None:
+        return spark_milliseconds(self.ramp_up_time or "0", default_unit="s")
 
-def _seconds(text: str) -> float | None:
-    """A length of time as Spark's `rampUpTime` understands it: a whole number and one unit."""
-    match = _TIME.fullmatch(text)
-    unit = _UNIT_SECONDS.get(match.group(2).lower()) if match else None
-    return None if match is None or unit is None else int(match.group(1)) * unit
+
+def make_rows(
+    spark: SparkSession, spans: Sequence[tuple[int, int, int, int, float]], batch_column: str | None
+) -> DataFrame:
+    """Make the rows (timestamp, value) of spans.
+
+    spans: batch, its first value, the first value after it, its start in milliseconds, milliseconds per value.
+    """
+    from pyspark.sql import functions as F
+
+    columns = "batch BIGINT, first BIGINT, until BIGINT, from_ms BIGINT, ms_per_value DOUBLE"
+    values = F.explode(F.sequence("first", F.expr("until - 1")))
+    rows = spark.createDataFrame([span for span in spans if span[1] < span[2]], columns).withColumn("made", values)
+    relative = F.round((F.col("made") - F.col("first")) * F.col("ms_per_value")).cast("bigint")
+    timestamp = F.timestamp_millis(F.col("from_ms") + relative).alias("timestamp")
+    batch = [] if batch_column is None else [F.col("batch").alias(batch_column)]
+    # Without `otherwise` the column may be NULL for Spark, as that of its own source.
+    value = F.when(F.col("made") >= 0, F.col("made")).alias("value")
+    return rows.select(timestamp, value, *batch)

@@ -24,7 +24,7 @@ class Socket(Source):
     """Lines of UTF-8 text as rows of (value), or of (value, timestamp) with `include_timestamp`: when each came.
 
     Source: Structured Streaming guide, "Input Sources". The driver connects as a client, once at each start, and what
-    the server sends goes to whoever is connected: nothing can be read again, a later start cannot resume from the
+    the server sends goes to the clients of the moment: nothing can be read again, a later start cannot resume from the
     checkpoint, and a trigger that ends by itself finds nothing. When the server closes the connection, Spark waits for
     ever; Headrace says so.
     """
@@ -50,8 +50,8 @@ class Socket(Source):
         if not 0 < self.port < 65536:
             yield OptionError(what=f"port is {self.port}", fix="give a number from 1 to 65535")
         if not is_host(self.host):
-            what = f"host is '{self.host}', neither a name nor an IP address" if self.host.strip() else "host is empty"
-            yield OptionError(what=what, fix="give the server's name or address")
+            fault = f"host is '{self.host}', neither a name nor an IP address" if self.host.strip() else "host is empty"
+            yield OptionError(what=fault, fix="give the server's name or address")
 
     def identity(self) -> Identity:
         return {"system": "socket", "server": canonical_server(self.host, self.port)}
@@ -65,8 +65,8 @@ class Socket(Source):
         if not prefix.batches:
             columns = "value STRING" + (", timestamp TIMESTAMP" if self.include_timestamp else "")
             return spark.createDataFrame([], columns + (f", {batch_column} BIGINT" if batch_column else ""))
-        what = f"what {self.host}:{self.port} has sent cannot be read again"
-        raise SourceError(code="HR433", what=what, fix="read from a source that keeps its rows, such as files")
+        fault = f"what {self.host}:{self.port} has sent cannot be read again"
+        raise SourceError(code="HR433", what=fault, fix="read from a source that keeps its rows, such as files")
 
     @property
     def readable_as_batch(self) -> bool:
@@ -85,16 +85,16 @@ class Socket(Source):
         )
 
     def _require_server(self) -> None:
-        """Refuse a start where nobody listens, without taking a connection: a server may serve one only.
+        """Refuse a start where no server listens, without taking a connection: a server may serve one only.
 
-        Where an address of this machine can be bound, nobody listens on it. Of other machines only the name is looked
-        up; that they do not answer is reported when the query fails.
+        Where an address of this machine can be bound, no server listens on it. Of other machines only the name is
+        looked up; that they do not answer is reported when the query fails.
         """
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise self._unreachable(error.strerror or str(error)) from error
-        if not all(_is_free(family, address) for family, _, _, _, address in found):
+        if not all(_is_free(family, address) for family, _, _, _, address in addresses):
             return
         try:
             # What is forwarded from a free port of this machine can only be seen by connecting.
@@ -103,13 +103,13 @@ class Socket(Source):
             raise self._unreachable(error.strerror or str(error)) from error
 
     def _unreachable(self, reason: str) -> SourceError:
-        what = f"no server can be reached at {self.host}:{self.port}: {reason}"
+        fault = f"no server can be reached at {self.host}:{self.port}: {reason}"
         fix = f"start the server first, for example: nc -lk {self.port}; or correct host and port"
-        return SourceError(code="HR331", what=what, fix=fix)
+        return SourceError(code="HR331", what=fault, fix=fix)
 
 
 def _is_free(family: int, address: tuple[object, ...]) -> bool:
-    """Whether an address is of this machine and nobody listens on it."""
+    """Whether an address is of this machine and no server listens on it."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind(address)

@@ -26,7 +26,7 @@ _LOG = "_spark_metadata"
 _RECORD = "rewound.json"
 
 
-def held(directory: Path) -> tuple[Held, ...]:
+def count_files(directory: Path) -> tuple[Held, ...]:
     """The files of results below `directory`, and how many bytes they have."""
     files = [
         Path(folder) / name
@@ -41,18 +41,18 @@ def set_aside(directory: Path, context: SinkContext) -> None:
     """Give the directory another name, if it is there."""
     if directory.exists():
         with moving(directory):
-            move(directory, aside(directory, context))
+            move(directory, place_aside(directory, context))
 
 
 def bring_back(directory: Path, context: SinkContext) -> None:
     """Give the directory its name again, if it was set aside; what holds no results in its place is removed."""
-    kept = aside(directory, context)
+    kept = place_aside(directory, context)
     if not kept.exists():
         return
-    if held(directory):
-        what = f"'{directory}' holds files again, so that the former ones cannot be brought back"
+    if count_files(directory):
+        fault = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
-        raise NothingChanged(code="HR583", what=what, fix=fix)
+        raise NothingChanged(code="HR583", what=fault, fix=fix)
     with moving(directory):
         remove_tree(directory)
         move(kept, directory)
@@ -60,12 +60,12 @@ def bring_back(directory: Path, context: SinkContext) -> None:
 
 def discard(directory: Path, context: SinkContext) -> None:
     """Delete what was set aside."""
-    kept = aside(directory, context)
+    kept = place_aside(directory, context)
     with moving(directory):
         remove_tree(kept)
 
 
-def beside(directory: Path) -> Path:
+def place_of_rebuild(directory: Path) -> Path:
     """Where the result of a rebuild lies until it takes the place of that in `directory`."""
     return directory.with_name(f"{directory.name}{BESIDE}")
 
@@ -76,25 +76,25 @@ def is_rebuilt(directory: Path, rebuilt: SinkContext) -> bool:
 
 
 def swap_in(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
-    """Let the directory beside take the place of `directory`, which is set aside; one step where the system has one."""
-    new = beside(directory)
+    """Put the directory of a rebuild in the place of `directory`, which is set aside; in one step if there is one."""
+    new = place_of_rebuild(directory)
     with moving(directory):
         if not is_rebuilt(directory, rebuilt) and new.exists():
             replace_file(new / _mark(rebuilt), "")
             if directory.exists():
-                swap(directory, new, aside(directory, context))
+                swap(directory, new, place_aside(directory, context))
             else:
                 move(new, directory)
         if new.exists() and is_rebuilt(directory, rebuilt):
-            move(new, aside(directory, context))
+            move(new, place_aside(directory, context))
 
 
 def swap_out(directory: Path, context: SinkContext, rebuilt: SinkContext) -> None:
     """Take `swap_in` back."""
-    new, kept = beside(directory), aside(directory, context)
+    new, kept = place_of_rebuild(directory), place_aside(directory, context)
     with moving(directory):
         if is_rebuilt(directory, rebuilt):
-            former = next((each for each in (new, kept) if each.exists()), None)
+            former = next((place for place in (new, kept) if place.exists()), None)
             if former is None:
                 move(directory, new)
             else:
@@ -110,7 +110,7 @@ def _mark(rebuilt: SinkContext) -> str:
     return f"_headrace_rebuild_g{rebuilt.generation}"
 
 
-def aside(directory: Path, context: SinkContext) -> Path:
+def place_aside(directory: Path, context: SinkContext) -> Path:
     """What the directory is called when it is set aside; Spark takes no name that begins with a dot for data."""
     return directory.with_name(f".{directory.name}.headrace-g{context.generation}")
 
@@ -118,15 +118,10 @@ def aside(directory: Path, context: SinkContext) -> Path:
 def local_directory(path: str) -> Path:
     """The directory, which can be renamed. Raises SinkError for a place where none can be in one step."""
     if "://" in path and not path.startswith("file:"):
-        what = f"'{path}' lies where a directory cannot be renamed in one step"
+        fault = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
-        raise NothingChanged(code="HR587", what=what, fix=fix)
+        raise NothingChanged(code="HR587", what=fault, fix=fix)
     return Path(re.sub(r"^file:/+", "/", path)).absolute()
-
-
-def holds_data(directory: str | Path) -> bool:
-    """Whether files lie below a directory that readers would take for rows."""
-    return any(not name.startswith(("_", ".")) for _, _, names in os.walk(directory) for name in names)
 
 
 def _is_hidden(place: Path) -> bool:
@@ -135,13 +130,13 @@ def _is_hidden(place: Path) -> bool:
 
 @contextmanager
 def moving(directory: Path) -> Iterator[None]:
-    """Tell an OSError of the block in one sentence."""
+    """Raise an OSError of the block as one sentence."""
     try:
         yield
     except OSError as error:
-        what = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
+        fault = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
-        raise NothingChanged(code="HR587", what=what, fix=fix) from error
+        raise NothingChanged(code="HR587", what=fault, fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -159,22 +154,22 @@ class WrittenFiles:
         return max(numbered(self.log), default=None)
 
     def reaches(self, batch: int) -> bool:
-        """Whether the log still tells what was there after `batch`."""
+        """Whether the log still says what was there after `batch`."""
         entries = numbered(self.log)
         return batch in entries and all(number in entries for number in range(_base(entries, batch), batch + 1))
 
     def earliest(self, first: int = 0) -> int | None:
-        """The first batch, from `first` on, of which the log tells what was there after it."""
+        """The first batch, from `first` on, of which the log says what was there after it."""
         last = -1 if self.last is None else self.last
         return next((batch for batch in range(first, last + 1) if self.reaches(batch)), None)
 
     def after(self, batch: int) -> list[str]:
         """The files that came after `batch`, by their places in the directory."""
         newest = self.last
-        then = set(self._named(batch))
-        return [] if newest is None else sorted(set(self._named(newest)) - then)
+        then = set(self._files_through(batch))
+        return [] if newest is None else sorted(set(self._files_through(newest)) - then)
 
-    def _named(self, batch: int) -> Iterator[str]:
+    def _files_through(self, batch: int) -> Iterator[str]:
         entries = numbered(self.log)
         for number in range(_base(entries, batch), batch + 1):
             if (file := entries.get(number)) is not None:
@@ -224,9 +219,9 @@ class FilesRewind(SinkRewind):
                 record = None
             if last is not None and last > batch and not (record and numbered(kept / _LOG)):
                 if not files.reaches(batch):
-                    what = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
+                    fault = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
                     fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: "
-                    raise NothingChanged(code="HR580", what=what, fix=f"{fix}headrace rebuild {context.query}")
+                    raise NothingChanged(code="HR580", what=fault, fix=f"{fix}headrace rebuild {context.query}")
                 kept.mkdir(exist_ok=True)
                 record = {"batch": batch, "files": files.after(batch)}
                 replace_file(kept / _RECORD, json.dumps(record))
@@ -235,7 +230,7 @@ class FilesRewind(SinkRewind):
             for number, file in sorted(numbered(files.log).items(), reverse=True):
                 if number > batch:
                     _move(file, kept / _LOG / file.name)
-                    # Beside a compacted entry the single one may lie.
+                    # The single entry may lie next to a compacted one.
                     _move(file.with_name(str(number)), kept / _LOG / str(number))
             for place in record["files"]:
                 _move(directory / place, kept / place)
@@ -248,8 +243,8 @@ class FilesRewind(SinkRewind):
         if record is None or record["batch"] != batch:
             return
         if files.last is not None and _came_again(kept, files.last):
-            what = f"'{directory}' has files of batches after {batch} again"
-            raise NothingChanged(code="HR583", what=what, fix="go back to that batch once more, or keep them")
+            fault = f"'{directory}' has files of batches after {batch} again"
+            raise NothingChanged(code="HR583", what=fault, fix="go back to that batch once more, or keep them")
         with moving(directory):
             for place in record["files"]:
                 _move(kept / place, directory / place)
@@ -276,8 +271,8 @@ def _came_again(kept: Path, last: int) -> bool:
 
 def _record(kept: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
-        return found
+        record: dict[str, Any] = json.loads((kept / _RECORD).read_text(encoding="utf-8"))
+        return record
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:

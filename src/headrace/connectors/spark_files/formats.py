@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.connectors.not_asked import partition_findings, twice
-from headrace.contract import OptionError, RefusedValue, SinkContext
+from headrace.contract import OptionError, RefusedValue
 from headrace.errors import Finding, nearest
 from headrace.spark.jvm.hadoop_files import takes_column
 from headrace.spark.jvm.settings import JSON_TIMES
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-# The form of a directory, kept beside its schema: as readers of a table that was there expect it, or so that every
+# The form of a directory, kept next to its schema: as readers of a table that was there expect it, or so that every
 # value comes back.
 PLAIN, EXACT = 1, 2
 # Spark's writer trims blanks by default; its reader does not.
@@ -60,14 +60,14 @@ _CHANGE = "filter such rows out or change the value in the query's last select"
 
 def unknown_options(format_: str, options: Iterable[str]) -> Iterator[OptionError]:
     """Options that Spark would ignore without a word; those with a dot go to Hadoop or to the format's library."""
-    known = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
-    folded = {name.lower() for name in known}
+    names = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
+    folded = {name.lower() for name in names}
     for option in options if format_ in KNOWN_OPTIONS else ():
         if "." not in option and option.lower() not in folded:
             yield OptionError(
                 code="HR103",
                 what=f"{format_} files have no option '{option}', and Spark says nothing of that",
-                fix=nearest(option, known),
+                fix=nearest(option, names),
                 severity="warning",
             )
 
@@ -98,7 +98,7 @@ def _times(options: Mapping[str, str]) -> dict[str, str]:
     return dict(JSON_TIMES) if "timestampformat" in named else {**JSON_TIMES, "timeZone": "UTC"}
 
 
-def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
+def _find_lost_parts(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
     """The parts of a column that a format does not hold, with their types."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
@@ -108,15 +108,15 @@ def _lost(path: str, kind: DataType, format_: str) -> Iterator[tuple[str, str]]:
         yield path, f"MAP with keys of {kind.keyType.simpleString().upper()}"
     elif isinstance(kind, StructType):
         for field in kind:
-            yield from _lost(f"{path}.{field.name}", field.dataType, format_)
+            yield from _find_lost_parts(f"{path}.{field.name}", field.dataType, format_)
     elif isinstance(kind, ArrayType):
-        yield from _lost(f"{path}[]", kind.elementType, format_)
+        yield from _find_lost_parts(f"{path}[]", kind.elementType, format_)
     elif isinstance(kind, MapType):
-        yield from _lost(f"{path}.key", kind.keyType, format_)
-        yield from _lost(f"{path}.value", kind.valueType, format_)
+        yield from _find_lost_parts(f"{path}.key", kind.keyType, format_)
+        yield from _find_lost_parts(f"{path}.value", kind.valueType, format_)
 
 
-def refused_values(
+def find_refused_values(
     format_: str, frame: DataFrame, partition_by: Sequence[str], options: Mapping[str, str]
 ) -> Iterator[RefusedValue]:
     """The values that files of a format would change, where the type alone does not decide.
@@ -126,7 +126,7 @@ def refused_values(
     from pyspark.sql import functions as F
     from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
-    yield from refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
+    yield from find_refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
     inside = [field for field in frame.schema if field.name not in partition_by]
     for field in inside:
         column, kind = F.col(f"`{field.name}`"), field.dataType
@@ -147,7 +147,7 @@ def refused_values(
         yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or choose parquet")
 
 
-def refused_partitions(
+def find_refused_partitions(
     frame: DataFrame, partition_by: Sequence[str], *, in_utc: bool = False, signed_years: bool = True
 ) -> Iterator[RefusedValue]:
     """The values that the name of a directory would change: Hive's one for NULL is the one for an empty text too.
@@ -172,13 +172,13 @@ def refused_partitions(
         elif isinstance(kind, TimestampType):
             bad = F.lit(False) if in_utc else text.cast(kind) != column
             bad = bad if signed_years else bad | (column < F.lit("0001-01-01 00:00:00Z").cast(kind))
-            why = "is a time that its text in the session's time zone does not tell, as in the hour that comes twice"
+            why = "is a time that its text in the session's time zone does not keep, as in the hour that comes twice"
         else:
             continue
         yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or partition by another column")
 
 
-def refusing(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
+def refuse_values(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
     """The frame, whose computation fails at the first value that is refused."""
     from pyspark.sql import functions as F
 
@@ -186,45 +186,38 @@ def refusing(frame: DataFrame, refused: Iterable[RefusedValue]) -> DataFrame:
     columns = []
     for field in frame.schema:
         column = F.col(f"`{field.name}`")
-        for each in refused:
-            if each.column == field.name:
+        for value in refused:
+            if value.column == field.name:
                 # As a fault of Headrace that comes out of Spark is written, so that its message shows it as one.
-                said = f"\nheadrace.errors.SinkError: headrace HR440: {each.what}\n  fix: {each.fix}\n"
-                column = F.when(each.condition, F.raise_error(F.lit(said)).cast(field.dataType)).otherwise(column)
+                message = f"\nheadrace.errors.SinkError: headrace HR440: {value.what}\n  fix: {value.fix}\n"
+                column = F.when(value.condition, F.raise_error(F.lit(message)).cast(field.dataType)).otherwise(column)
         columns.append(column.alias(field.name))
     return frame.select(*columns) if refused else frame
 
 
-def unwritable(frame: DataFrame, format: str, partition_by: Sequence[str], run: SinkContext) -> Iterator[Finding]:
-    """What of the result files of `format` cannot hold; Spark would say so in the first batch."""
-    for what in twice(frame.columns):
-        yield _finding(run, what, "rename one of the two in the query's last select")
-    inside = [part for part in frame.schema.fields if part.name not in partition_by]
-    for part in inside:
-        if not takes_column(
-            frame, part.name, f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
-        ):
-            what = f"column '{part.name}' is {part.dataType.simpleString()}, which files of {format} cannot hold"
-            yield _finding(run, what, "cast it to another type in the query's last select")
-    if format == "text" and len(inside) != 1:
-        what = (
-            f"a file of text holds one column, and there are {len(inside)}: {', '.join(part.name for part in inside)}"
-        )
-        yield _finding(run, what, "join them to one text by concat_ws, or choose another format")
+def result_findings(frame: DataFrame, format: str, partition_by: Sequence[str], query: str) -> Iterator[Finding]:
+    """Find what keeps a query's result from being kept in files of a format, in directories by some of its columns.
 
-
-def result_findings(
-    frame: DataFrame, format: str, partition_by: Sequence[str], context: SinkContext
-) -> Iterator[Finding]:
-    """What keeps a result from being kept in files of a format, below directories by some of its columns."""
-    yield from partition_findings(partition_by, frame.columns, context.query)
-    yield from unwritable(frame, format, partition_by, context)
-    for field in frame.schema.fields:
-        for path, kind in _lost(field.name, field.dataType, format) if field.name not in partition_by else ():
-            what = f"{format} files do not give back column '{path}' of the result of query '{context.query}', a {kind}"
+    Spark would report most of it in the first batch only.
+    """
+    yield from partition_findings(partition_by, frame.columns, query)
+    result = f"the result of query '{query}'"
+    for fault in twice(frame.columns):
+        fix = "rename one of the two in the query's last select"
+        yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
+    fields = [field for field in frame.schema.fields if field.name not in partition_by]
+    file_format = f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
+    for field in fields:
+        if not takes_column(frame, field.name, file_format):
+            fault = f"column '{field.name}' is {field.dataType.simpleString()}, which files of {format} cannot hold"
+            fix = "cast it to another type in the query's last select"
+            yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
+        for path, kind in _find_lost_parts(field.name, field.dataType, format):
+            fault = f"{format} files do not give back column '{path}' of {result}, a {kind}"
             fix = "choose format parquet, or select it in another type, for example as text"
-            yield Finding(code="HR404", what=what, fix=fix)
-
-
-def _finding(run: SinkContext, what: str, fix: str) -> Finding:
-    return Finding(code="HR404", what=f"the result of query '{run.query}': {what}", fix=fix)
+            yield Finding(code="HR404", what=fault, fix=fix)
+    if format == "text" and len(fields) != 1:
+        names = ", ".join(field.name for field in fields)
+        fault = f"a file of text holds one column, and there are {len(fields)}: {names}"
+        fix = "join them to one text by concat_ws, or choose another format"
+        yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)

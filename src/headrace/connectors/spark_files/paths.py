@@ -57,8 +57,8 @@ def is_changed(then: ReadFile, now: ReadFile, path: str) -> bool:
     return not then.is_same(now) and not (then.digest and then.is_same(with_digest(now, path)))
 
 
-def _of_entry(found: StoreEntry) -> ReadFile:
-    return ReadFile(modified_ms=found.modified_ms, size_bytes=found.size_bytes, etag=found.etag)
+def _of_entry(entry: StoreEntry) -> ReadFile:
+    return ReadFile(modified_ms=entry.modified_ms, size_bytes=entry.size_bytes, etag=entry.etag)
 
 
 def is_glob(path: str) -> bool:
@@ -66,7 +66,7 @@ def is_glob(path: str) -> bool:
     return _GLOB.search(path) is not None
 
 
-def taken_for_pattern(path: str) -> str | None:
+def find_pattern(path: str) -> str | None:
     """The part of a local `path` that is there by this very name, and that Hadoop would take for a pattern; or None."""
     parts = local(path).split("/")
     for end, part in enumerate(parts, start=1):
@@ -93,8 +93,8 @@ def normal(path: str) -> str:
 
 def base(path: str) -> str:
     """The directory below which key=value directories become columns: `path` up to its first pattern."""
-    found = _GLOB.search(path)
-    return path if found is None else path[: found.start()].rpartition("/")[0] or "/"
+    match = _GLOB.search(path)
+    return path if match is None else path[: match.start()].rpartition("/")[0] or "/"
 
 
 def local(path: str) -> str:
@@ -109,12 +109,12 @@ def from_log(uri: str) -> str:
 
 def patterns(path: str) -> Iterator[str]:
     """`path` without `{a,b}`: one pattern for each alternative, in the syntax of `fnmatch`."""
-    found = _BRACES.search(path)
-    if found is None:
+    match = _BRACES.search(path)
+    if match is None:
         yield path.replace("[^", "[!")
         return
-    for choice in found.group(1).split(","):
-        yield from patterns(path[: found.start()] + choice + path[found.end() :])
+    for choice in match.group(1).split(","):
+        yield from patterns(path[: match.start()] + choice + path[match.end() :])
 
 
 def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
@@ -125,10 +125,10 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
     """
     for pattern in patterns(path):
         if not is_local(pattern):
-            yield from _stored(pattern, hidden)
+            yield from _list_store(pattern, hidden)
             continue
-        for found in glob.glob(pattern) if is_glob(pattern) else [pattern]:
-            for file, nested in _below(found, hidden) if os.path.isdir(found) else ((found, False),):
+        for root in glob.glob(pattern) if is_glob(pattern) else [pattern]:
+            for file, nested in _list_disk(root, hidden) if os.path.isdir(root) else ((root, False),):
                 with suppress(FileNotFoundError):
                     facts = os.stat(file)
                     read = ReadFile(modified_ms=facts.st_mtime_ns // 1_000_000, size_bytes=facts.st_size)
@@ -136,16 +136,16 @@ def listing(path: str, *, hidden: bool = False) -> Iterator[FoundFile]:
                     yield FoundFile(file, os.path.basename(file), read, since_ms, nested)
 
 
-def _below(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
+def _list_disk(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
     queue = [(place, False)]
     while queue:
         folder, nested = queue.pop()
         try:
             with os.scandir(folder) as entries:
-                found = list(entries)
+                inside = list(entries)
         except OSError:
             continue
-        for entry in found:
+        for entry in inside:
             if entry.is_dir():
                 if not is_hidden(entry.name):
                     queue.append((entry.path, nested or "=" not in entry.name))
@@ -153,7 +153,7 @@ def _below(place: str, hidden: bool) -> Iterator[tuple[str, bool]]:
                 yield entry.path, nested
 
 
-def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
+def _list_store(pattern: str, hidden: bool) -> Iterator[FoundFile]:
     home = place(base(pattern))
     rest = pattern.removeprefix(base(pattern)).strip("/")
     queue = [(folder, False) for folder in (home.glob(rest) if rest else [home])]
@@ -161,14 +161,14 @@ def _stored(pattern: str, hidden: bool) -> Iterator[FoundFile]:
         folder, nested = queue.pop()
         store, inside = at(folder)
         try:
-            found = store.listing(inside)
+            entries = store.listing(inside)
         except NotADirectoryError:
             # The pattern, or the path itself, names a file.
             name, folder = folder.name, folder.parent
-            found = [entry for entry in store.listing(at(folder)[1]) if entry.name == name]
+            entries = [entry for entry in store.listing(at(folder)[1]) if entry.name == name]
         except OSError:
             continue
-        for entry in found:
+        for entry in entries:
             if entry.is_directory:
                 if not is_hidden(entry.name):
                     queue.append((folder / entry.name, nested or "=" not in entry.name))

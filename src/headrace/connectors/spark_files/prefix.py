@@ -84,73 +84,74 @@ def mismatch(prefix: SourcePrefix, path: str) -> str:
 
 def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
     """The path and the batch of every file of `prefix`. Raises SourceError where the log has a gap."""
-    return [(file_paths.from_log(entry.path), batch) for entry, batch in _taken(prefix)]
+    return [(file_paths.from_log(entry.path), batch) for entry, batch in _files_of_batches(prefix)]
 
 
-def changed(prefix: SourcePrefix) -> OptionError | None:
+def find_change(prefix: SourcePrefix) -> OptionError | None:
     """Which files of `prefix` are no longer those that its batches were planned over.
 
     Raises PlatformError, CheckpointError, and SourceError as `files`.
     """
-    found = list(_changed(prefix, whole=True))
-    if not found:
+    changes = list(_find_changes(prefix, whole=True))
+    if not changes:
         return None
-    path, batch, now, then = found[0]
-    more = f", and {len(found) - 1:,} more" if found[1:] else ""
-    anew = f"plan the batch again: headrace rewind QUERY --to-batch {batch - 1}" if batch else "headrace reset QUERY"
+    path, batch, now, then = changes[0]
+    more = f", and {len(changes) - 1:,} more" if changes[1:] else ""
+    replan = f"plan the batch again: headrace rewind QUERY --to-batch {batch - 1}" if batch else "headrace reset QUERY"
     with_time = f", with its time (touch -d @{then.modified_ms / 1000:.3f} FILE)"
+    is_now, was = _describe(now), _describe(then)
     return OptionError(
         code="HR326",
-        what=f"'{path}'{more} changed after batch {batch} was planned over it (it is {_told(now)}, and was "
-        f"{_told(then)}{', with other content' if _told(now) == _told(then) else ''}): made again, the batch would not "
-        "be what its sink may hold",
-        fix=f"bring back what it held{'' if then.etag or then.digest else with_time}; or {anew}",
+        what=f"'{path}'{more} changed after batch {batch} was planned over it (it is {is_now}, and was {was}"
+        f"{', with other content' if is_now == was else ''}): made again, the batch would not be what its sink may "
+        "hold",
+        fix=f"bring back what it held{'' if then.etag or then.digest else with_time}; or {replan}",
     )
 
 
-def changed_since(prefix: SourcePrefix) -> Iterator[OptionError]:
+def warn_of_changes(prefix: SourcePrefix) -> Iterator[OptionError]:
     """The same of batches that are in."""
-    yield from changed_after_reading([path for path, *_ in _changed(prefix)])
+    yield from warn_of_changed_files([path for path, *_ in _find_changes(prefix)])
 
 
-def changed_after_reading(paths: Sequence[str]) -> Iterator[OptionError]:
+def warn_of_changed_files(paths: Sequence[str]) -> Iterator[OptionError]:
     """That files have changed whose batches are in."""
     if paths:
         yield OptionError(
             code="HR326",
-            what=f"files have changed after they were read, and are not read again: {named(paths)}",
+            what=f"files have changed after they were read, and are not read again: {first_names(paths)}",
             fix="bring back what they held, and let what they hold now land under names of its own",
             severity="warning",
         )
 
 
-def named(paths: Sequence[str]) -> str:
+def first_names(paths: Sequence[str]) -> str:
     """The first three of them."""
     paths = sorted(paths)
     shown = ", ".join(f"'{path}'" for path in paths[:3])
     return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3:,} more"
 
 
-def _changed(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
+def _find_changes(prefix: SourcePrefix, *, whole: bool = False) -> Iterator[tuple[str, int, ReadFile, ReadFile]]:
     """Each file that has changed, with its batch, what it is and what it was.
 
     whole: small files are read, and so known as changed where size and time are what they were.
     """
     kept = prefix.read_files()
-    for entry, batch in _taken(prefix):
-        with suppress(OSError):  # What is gone is told by others.
+    for entry, batch in _files_of_batches(prefix):
+        with suppress(OSError):  # `ensure_available` reports missing files.
             now, then = file_paths.present(entry.file), entry.as_read(kept)
             now = file_paths.with_digest(now, entry.file) if whole and then.digest else now
             if file_paths.is_changed(then, now, entry.file):
                 yield entry.file, batch, now, then
 
 
-def _told(file: ReadFile) -> str:
+def _describe(file: ReadFile) -> str:
     time = f"{datetime.fromtimestamp(file.modified_ms / 1000, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"[:-3]
     return f"of {time}" if file.size_bytes is None else f"of {time} and {file.size_bytes:,} bytes"
 
 
-def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
+def _files_of_batches(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
     """Every file of `prefix` with its batch. Raises SourceError where the log has a gap."""
     by_log: dict[int, list[FileLogEntry]] = {}
     for entry in entries(prefix):
@@ -162,9 +163,9 @@ def _taken(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
         start, end = log_offset(batch.start), log_offset(batch.end)
         for log in range(0 if start is None else start + 1, 0 if end is None else end + 1):
             if log not in by_log:
-                what = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
+                fault = f"the file source's log has no entry {log}, which batch {batch.batch} was read from"
                 fix = "restore the checkpoint's directory sources/, or reset the query (headrace reset QUERY)"
-                raise SourceError(code="HR509", what=what, fix=fix)
+                raise SourceError(code="HR509", what=fault, fix=fix)
             taken.extend((entry, batch.batch) for entry in by_log[log])
     return taken
 
@@ -188,9 +189,9 @@ def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> 
         else:
             gone.append(file)
     if gone:
-        what = f"{len(gone)} of {len(taken)} files that were read are no longer there: {named(gone)}"
+        fault = f"{len(gone)} of {len(taken)} files that were read are no longer there: {first_names(gone)}"
         fix = "put them back; without them the prefix cannot be read again"
-        raise SourceError(code="HR303", what=what, fix=fix)
+        raise SourceError(code="HR303", what=fault, fix=fix)
     moved_base = base if moved_to is None else moved_to + _inside(file_paths.local(base))
     return [group for group in (FileGroup(base, tuple(here)), FileGroup(moved_base, tuple(moved))) if group.files]
 
@@ -244,8 +245,8 @@ def with_batches(
         # A URI is percent-encoded, and unlike in a form a plus sign in it means a plus sign.
         decoded = F.url_decode(F.regexp_replace(FILE, r"\+", "%2B"))
         written = F.regexp_replace(decoded, "^file:/+", "/")
-    known = rows.sparkSession.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
-    joined = rows.join(F.broadcast(known), written == F.col(_SPELT), "left")
+    spellings = rows.sparkSession.createDataFrame(spelt, f"{_SPELT} STRING, {_PATH} STRING, {_BATCH} BIGINT")
+    joined = rows.join(F.broadcast(spellings), written == F.col(_SPELT), "left")
     unknown = F.raise_error(F.concat(F.lit("no batch is known for the file "), FILE)).cast("bigint")
     columns = [F.col(f"`{name}`") for name in rows.columns if name != FILE]
     if batch_column is not None:

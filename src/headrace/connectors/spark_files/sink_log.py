@@ -29,7 +29,7 @@ _FORM = "headraceForm"
 
 @dataclass(frozen=True, kw_only=True)
 class CommittedFiles:
-    """The files below `path` that are in Spark's log; the schema is kept beside it, to read them with their types."""
+    """The files below `path` that are in Spark's log; the schema is kept next to it, to read them with their types."""
 
     path: str
     format: str
@@ -53,7 +53,7 @@ class CommittedFiles:
 
     def refused_values(self, frame: DataFrame, partition_by: Sequence[str]) -> Iterator[contract.RefusedValue]:
         """The values of the result `frame` that these files would change."""
-        return file_form.refused_values(self.format, frame, partition_by, self.write_options)
+        return file_form.find_refused_values(self.format, frame, partition_by, self.write_options)
 
     @property
     def is_local(self) -> bool:
@@ -109,26 +109,24 @@ class CommittedFiles:
         written = self.last_batch
         planned = Checkpoint(context.checkpoint).last_batch
         if written is not None and written > (-1 if planned is None else planned):
-            what = (
-                f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' only "
+            reached = "none" if planned is None else planned
+            raise CheckpointError(
+                code="HR410",
+                what=f"the files in '{self.path}' go up to batch {written}, the checkpoint of query '{context.query}' "
+                f"only to {reached}: Spark would skip the batches between as already written",
+                fix=f"restore the checkpoint '{context.checkpoint}', or write to an empty directory",
             )
-            what += (
-                f"to {'none' if planned is None else planned}: Spark would skip the batches between as already written"
-            )
-            fix = f"restore the checkpoint '{context.checkpoint}', or write to an empty directory"
-            raise CheckpointError(code="HR410", what=what, fix=fix)
         # Spark enters each batch that it gives to the sink, one without rows too, before it commits it.
         last = max(committed - set(context.empty_batches), default=None)
-        if last is None or (written is not None and written >= last):
-            return
-        there = "no batch" if written is None else f"the batches up to {written}"
-        what = (
-            f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds {there}: "
-        )
-        what += "what was written elsewhere, or is lost, would be missing"
-        fix = "name the former directory or table again, or restore its files and their _spark_metadata; or reset "
-        fix += "the query (headrace reset QUERY)"
-        raise CheckpointError(code="HR410", what=what, fix=fix)
+        if last is not None and (written is None or written < last):
+            present = "no batch" if written is None else f"the batches up to {written}"
+            raise CheckpointError(
+                code="HR410",
+                what=f"the checkpoint of query '{context.query}' has committed batch {last}, and '{self.path}' holds "
+                f"{present}: what was written elsewhere, or is lost, would be missing",
+                fix="name the former directory or table again, or restore its files and their _spark_metadata; or "
+                "reset the query (headrace reset QUERY)",
+            )
 
     def snapshot(
         self, spark: SparkSession, context: contract.SinkContext, partition_by: Sequence[str]
@@ -143,8 +141,8 @@ class CommittedFiles:
             batch = self.last_batch
             if batch is None:
                 self.require_written(context)
-                what = f"nothing has been written to '{self.path}' yet"
-                raise SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+                fault = f"nothing has been written to '{self.path}' yet"
+                raise SinkError(code="HR402", what=fault, fix=f"run query '{context.query}' first")
             schema = StructType.fromJson(json.loads((Path(self.path) / SCHEMA_FILE).read_text()))
             # Below a log Spark counts a file's columns by the whole schema: those of the directories must come last.
             ordered = sorted(nullable(schema).fields, key=lambda part: part.name in partition_by)
@@ -158,8 +156,8 @@ class CommittedFiles:
             home.mkdir(parents=True, exist_ok=True)
             replace_file(home / SCHEMA_FILE, schema)
         except OSError as error:
-            what = f"'{self.path}' cannot be written: {reason(error)}"
-            raise SinkError(code="HR425", what=what, fix="make the directory writable") from error
+            fault = f"'{self.path}' cannot be written: {reason(error)}"
+            raise SinkError(code="HR425", what=fault, fix="make the directory writable") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +170,7 @@ class FilesWriter(contract.Writer):
 
     def serialize(self, frame: DataFrame) -> DataFrame:
         """The same rows; one with a value that the format would change ends the batch."""
-        return file_form.refusing(frame, self.files.refused_values(frame, self.partition_by))
+        return file_form.refuse_values(frame, self.files.refused_values(frame, self.partition_by))
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
         files = self.files
@@ -196,7 +194,7 @@ class FilesReset(contract.SinkReset):
         return contract.KeptResult(possible=False, why=why)
 
     def held(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
-        return aside.held(self.directory(session)) if self.find(session).is_ours else ()
+        return aside.count_files(self.directory(session)) if self.find(session).is_ours else ()
 
     def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
         if self.find(session).is_ours:
@@ -216,7 +214,7 @@ class FilesAdoption(contract.SinkAdoption):
     find: Callable[[DataFrame, contract.SinkContext], CommittedFiles]
 
     def foreign_rows(self, frame: DataFrame, context: contract.SinkContext) -> Sequence[contract.Held]:
-        return aside.held(Path(self.find(frame, context).path))
+        return aside.count_files(Path(self.find(frame, context).path))
 
     def foreign_batch(self, frame: DataFrame, context: contract.SinkContext) -> int | None:
         last = self.find(frame, context).last_batch

@@ -25,8 +25,8 @@ from typing import Any
 
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of
 from headrace.connectors.sql.silence import CONNECT_SECONDS
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.system_tables import LEDGER, TABLES
-from headrace.connectors.sql.transactions import OfTable
 from headrace.contract import LedgerLine, Rows, SinkAnswers
 from headrace.errors import Finding, SinkError
 
@@ -66,7 +66,7 @@ class _OutOfTime(SinkError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatabaseAnswers(OfTable, SinkAnswers):
+class DatabaseAnswers(SinkTable, SinkAnswers):
     """What the database answers; `dialect_to_ask`: its ways for a person's own statement."""
 
     dialect_to_ask: Callable[[], Dialect]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import REFUSED_FIX, Connection, Dialect, PartLost, StageError, run
+from headrace.connectors.sql.dialect import Connection, Dialect, PartLost, StageError, WriteTarget, run
+from headrace.connectors.sql.faults import REFUSED_FIX
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
-from headrace.connectors.sql.quarantine import QuarantineTable, shared_key, take_out_existing
+from headrace.connectors.sql.quarantine import KeySearch, QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.row_writer import RowWriter
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
@@ -134,8 +135,14 @@ class SqlStore(BatchStore[Content]):
         return row
 
     def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:
-        target = self.table.target(replaces=self.context.mode == "update")
-        return RowWriter(connection=connection, dialect=self.dialect, target=target, awaits=awaits)
+        return RowWriter(connection=connection, dialect=self.dialect, target=self._target, awaits=awaits)
+
+    def _key_search(self) -> KeySearch:
+        return KeySearch(self._ledger(), self._target)
+
+    @property
+    def _target(self) -> WriteTarget:
+        return self.table.target(replaces=self.context.mode == "update")
 
     def _transact(self, rows: Content, batch: int, admit: Admission) -> None:
         connection, bad = self._connect(), 0
@@ -162,9 +169,7 @@ class SqlStore(BatchStore[Content]):
             shared = None
             if isinstance(error, self.dialect.duplicates) and not self.stage.quarantines:
                 with suppress(*self.dialect.errors):
-                    target = self.table.target(replaces=self.context.mode == "update")
-                    appends = self.context.mode == "append"
-                    shared = shared_key(connection, self.dialect, target, rows, appends=appends)
+                    shared = self._key_search().shared_key(rows, appends=self.context.mode == "append")
             if shared is not None:
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
@@ -184,7 +189,7 @@ class SqlStore(BatchStore[Content]):
         if self._has_staged and (rows is None or not silent):
             self._has_staged = False
             with suppress(*self.dialect.errors):
-                drop_staged(self._connect(), self.dialect, self.context, self.epoch)
+                drop_staged(self._ledger(), self.epoch)
 
     def disconnect(self) -> None:
         if self._connection is not None:
@@ -207,13 +212,12 @@ class SqlStore(BatchStore[Content]):
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were quarantined."""
-        target = self.table.target(replaces=self.context.mode == "update")
-        quarantine = QuarantineTable(connection, self.dialect, self.context, self.table.name)
+        quarantine = QuarantineTable.beside(self._ledger())
         bad, existing = 0, None
         if self.stage.quarantines and self.context.mode == "append" and self.table.key and not self._is_refused:
-            content, existing = take_out_existing(connection, self.dialect, target, content)
+            content, existing = self._key_search().take_out_existing(content)
         if self.rewindable_seconds:
-            self._before(connection).keep_batch(batch, content)
+            self._before().keep_batch(batch, content)
         if self.context.mode == "complete":
             run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
             quarantine.clear()
@@ -225,16 +229,16 @@ class SqlStore(BatchStore[Content]):
             refused = quarantine.add(batch, writer.write(content))
             return content.rows - refused, bad + refused
         if content.table.num_rows:
-            self.dialect.write(connection, target, content.table)
+            self.dialect.write(connection, self._target, content.table)
         if content.parts:
-            self.dialect.merge(connection, target, content.parts)
+            self.dialect.merge(connection, self._target, content.parts)
         return content.rows, bad
 
-    def _before(self, connection: Connection) -> BeforeImages:
+    def _before(self) -> BeforeImages:
         seconds = self.rewindable_seconds
-        found = BeforeImages.of(connection, self.dialect, self.context, self.table, seconds, name=self._images)
-        self._images = found.name
-        return found
+        images = BeforeImages.of(self._ledger(), self.table, seconds, name=self._images)
+        self._images = images.name
+        return images
 
     # ------------------------------------------------------------------------------------------------- faults
 

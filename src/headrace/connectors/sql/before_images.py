@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, run
+from headrace.connectors.sql.dialect import WriteTarget
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import (
@@ -62,41 +62,31 @@ class BeforeImages(OwnLines):
     seconds: float
 
     @classmethod
-    def of(
-        cls,
-        connection: Connection,
-        dialect: Dialect,
-        context: SinkContext,
-        table: ResultTable,
-        seconds: float = 0.0,
-        *,
-        name: str | None = None,
-    ) -> BeforeImages:
-        """Those of the context's life; its table keeps the name that it was given first, whatever is renamed."""
+    def of(cls, lines: OwnLines, table: ResultTable, seconds: float = 0.0, *, name: str | None = None) -> BeforeImages:
+        """Return those of the life of `lines`; their table keeps the name that it was given first after any rename."""
+        own = OwnLines(lines.connection, lines.dialect, lines.context, table.name)
         if name is None:
-            lines = OwnLines(connection, dialect, context, table.name)
             statement = f"SELECT images FROM {BEFORE} WHERE {MINE} ORDER BY step DESC LIMIT 1"
-            found = lines.select(statement, *lines.mine) if is_kept(connection, dialect) else []
-            name = str(found[0][0]) if found else images_name(context, table.name)
-        return cls(connection, dialect, context, table.name, table, name, seconds)
+            names = own.select(statement, *own.mine) if own.has_table(BEFORE) else []
+            name = str(names[0][0]) if names else images_name(own.context, table.name)
+        return cls(own.connection, own.dialect, own.context, table.name, table, name, seconds)
 
     def make(self) -> None:
         """Make what is missing; of several drivers that start at once, one does."""
         make_all(self.connection, self.dialect, [BEFORE_FORM])
-        if self.dialect.existing(self.connection, self.name) is not None and not list(self._widened()):
+        if self.has_table(self.name) and not list(self._widen()):
             return
         with exclusive(self.connection, self.dialect):
-            there = self.dialect.existing(self.connection, self.name)
-            for statement in self._created() if there is None else self._widened():
-                run(self.connection, statement)
+            for statement in list(self._widen() if self.has_table(self.name) else self._create()):
+                self.run(statement)
 
     # ------------------------------------------------------------------------------------------------ a step
 
     def begin(self, batch: int, kind: Kind, *, whole: bool = False) -> int:
-        """Enter a step, which is given back."""
+        """Enter a step; returns its number."""
         [(newest,)] = self.select(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?", self.name)
         step = int(newest) + 1
-        at = _now().isoformat(timespec="milliseconds")
+        at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.enter(BEFORE_FORM, *self.mine, self.name, step, batch, kind, int(whole), 0, at)
         return step
 
@@ -123,38 +113,38 @@ class BeforeImages(OwnLines):
         if not rows.num_rows:
             return
         keys = WriteTarget(table=_KEYS, columns=self.result.key_columns, key=(), replaces=False)
-        names = identifiers(self.dialect, keys.names)
-        table = self.dialect.quote(self.table)
-        run(self.connection, self.dialect.create_temporary(_KEYS, f"SELECT {names} FROM {table} WHERE 1 = 0"))
-        run(self.connection, f"DELETE FROM {_KEYS}")
+        names = self.dialect.identifiers(keys.names)
+        table = self.quote(self.table)
+        self.run(self.dialect.create_temporary(_KEYS, f"SELECT {names} FROM {table} WHERE 1 = 0"))
+        self.run(f"DELETE FROM {_KEYS}")
         self.dialect.write(self.connection, keys, rows.select(list(keys.names)))
         self.keep_from(step, _KEYS, is_new=is_new)
 
     def keep_from(self, step: int, source: str, *, is_new: bool = False) -> None:
         """Keep the rows that have the keys of `source`, a table."""
         key = [column.name for column in self.result.key_columns]
-        given = ", ".join(f"given.{self.dialect.quote(name)}" for name in key)
+        given = ", ".join(f"given.{self.quote(name)}" for name in key)
         if is_new:
-            columns = identifiers(self.dialect, [STEP, THERE, *key])
+            columns = self.dialect.identifiers([STEP, THERE, *key])
             self.run(f"INSERT INTO {self._images} ({columns}) SELECT ?, 0, {given} FROM {source} AS given", step)
             return
         others = [name for name in self.result.names if name not in key]
-        held = "".join(f", held.{self.dialect.quote(name)}" for name in others)
-        columns = identifiers(self.dialect, [STEP, THERE, *key, *others])
+        held = "".join(f", held.{self.quote(name)}" for name in others)
+        columns = self.dialect.identifiers([STEP, THERE, *key, *others])
         self.run(
             f"INSERT INTO {self._images} ({columns}) "
-            f"SELECT ?, CASE WHEN held.{self.dialect.quote(key[0])} IS NULL THEN 0 ELSE 1 END, {given}{held} "
-            f"FROM {source} AS given LEFT JOIN {self.dialect.quote(self.table)} AS held "
+            f"SELECT ?, CASE WHEN held.{self.quote(key[0])} IS NULL THEN 0 ELSE 1 END, {given}{held} "
+            f"FROM {source} AS given LEFT JOIN {self.quote(self.table)} AS held "
             f"ON {self.same('held', 'given')}",
             step,
         )
 
     def keep_all(self, step: int) -> None:
         """Keep the whole table."""
-        names = identifiers(self.dialect, self.result.names)
+        names = self.dialect.identifiers(self.result.names)
         self.run(
-            f"INSERT INTO {self._images} ({identifiers(self.dialect, [STEP, THERE])}, {names}) "
-            f"SELECT ?, 1, {names} FROM {self.dialect.quote(self.table)}",
+            f"INSERT INTO {self._images} ({self.dialect.identifiers([STEP, THERE])}, {names}) "
+            f"SELECT ?, 1, {names} FROM {self.quote(self.table)}",
             step,
         )
 
@@ -162,7 +152,7 @@ class BeforeImages(OwnLines):
 
     def steps(self) -> list[TableWrite]:
         """Every step that is kept, oldest first."""
-        if not is_kept(self.connection, self.dialect):
+        if not self.has_table(BEFORE):
             return []
         statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {MINE} ORDER BY step"
         return [
@@ -177,7 +167,7 @@ class BeforeImages(OwnLines):
     def forget_steps(self, steps: Sequence[int]) -> None:
         """Delete steps with what they keep."""
         if steps:
-            run(self.connection, f"DELETE FROM {self._images} WHERE {between(self.dialect.quote(STEP), steps)}")
+            self.run(f"DELETE FROM {self._images} WHERE {between(self.quote(STEP), steps)}")
             self.run(f"DELETE FROM {BEFORE} WHERE {MINE} AND {between('step', steps)}", *self.mine)
 
     def void(self, steps: Sequence[int], by: int) -> None:
@@ -187,13 +177,13 @@ class BeforeImages(OwnLines):
 
     def _purge(self) -> None:
         """Delete the oldest steps, once they are older than what is kept; as many at most as a few batches add."""
-        limit = (_now() - timedelta(seconds=self.seconds)).isoformat(timespec="milliseconds")
+        limit = (datetime.now(timezone.utc) - timedelta(seconds=self.seconds)).isoformat(timespec="milliseconds")
         statement = f"SELECT step, batch, at FROM {BEFORE} WHERE {MINE} ORDER BY step LIMIT {_PURGED_AT_ONCE}"
         old = [row for row in self.select(statement, *self.mine) if str(row[2]) < limit]
         if not old:
             return
         step, batch, _ = old[-1]
-        self.run(f"DELETE FROM {self._images} WHERE {self.dialect.quote(STEP)} <= ?", step)
+        self.run(f"DELETE FROM {self._images} WHERE {self.quote(STEP)} <= ?", step)
         self.run(f"DELETE FROM {BEFORE} WHERE {MINE} AND step <= ?", *self.mine, step)
         if self.context.mode == "complete":
             self.run(f"DELETE FROM {QUARANTINE} WHERE {MINE} AND batch < ?", *self.mine[:3], self.name, batch)
@@ -202,48 +192,42 @@ class BeforeImages(OwnLines):
 
     def same(self, one: str, other: str) -> str:
         """The condition that two rows have one key."""
-        names = [self.dialect.quote(column.name) for column in self.result.key_columns]
+        names = [self.quote(column.name) for column in self.result.key_columns]
         return " AND ".join(f"{one}.{name} = {other}.{name}" for name in names)
 
     @property
     def _images(self) -> str:
-        return self.dialect.quote(self.name)
+        return self.quote(self.name)
 
-    def _created(self) -> Iterator[str]:
+    def _create(self) -> Iterator[str]:
         """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""
-        there = self.dialect.existing(self.connection, self.table)
-        known = set() if there is None else {column.name.lower() for column in there.columns}
-        names = [name for name in self.result.names if name.lower() in known]
-        held = "".join(f", held.{self.dialect.quote(name)}" for name in names)
+        there = self.existing(self.table)
+        present = set() if there is None else {column.name.lower() for column in there.columns}
+        names = [name for name in self.result.names if name.lower() in present]
+        held = "".join(f", held.{self.quote(name)}" for name in names)
         yield from self.dialect.create_as(
             self.name,
             _NUMBER,
-            f"SELECT steps.step AS {self.dialect.quote(STEP)}, "
-            f"steps.whole AS {self.dialect.quote(THERE)}{held} FROM {BEFORE} AS steps "
-            f"LEFT JOIN {self.dialect.quote(self.table)} AS held ON 1 = 0 WHERE 1 = 0",
+            f"SELECT steps.step AS {self.quote(STEP)}, steps.whole AS {self.quote(THERE)}{held} FROM {BEFORE} AS steps "
+            f"LEFT JOIN {self.quote(self.table)} AS held ON 1 = 0 WHERE 1 = 0",
         )
-        index = self.dialect.quote(f"{self.name}_steps")
-        yield f"CREATE INDEX {index} ON {self._images} ({self.dialect.quote(STEP)})"
-        yield from self._added({name.lower() for name in names})
+        index = self.quote(f"{self.name}_steps")
+        yield f"CREATE INDEX {index} ON {self._images} ({self.quote(STEP)})"
+        yield from self._add_columns({name.lower() for name in names})
 
-    def _widened(self) -> Iterator[str]:
-        there = self.dialect.existing(self.connection, self.name)
+    def _widen(self) -> Iterator[str]:
+        there = self.existing(self.name)
         if there is not None:
-            known = {column.name.lower() for column in there.columns}
-            if self.dialect.counter and _NUMBER not in known:
+            present = {column.name.lower() for column in there.columns}
+            if self.dialect.counter and _NUMBER not in present:
                 yield f"ALTER TABLE {self._images} ADD COLUMN {_NUMBER} {self.dialect.counter}"
-            yield from self._added(known)
+            yield from self._add_columns(present)
 
-    def _added(self, known: set[str]) -> Iterator[str]:
+    def _add_columns(self, present: set[str]) -> Iterator[str]:
         for column in self.result.columns:
-            if column.name.lower() not in known:
+            if column.name.lower() not in present:
                 declared = self.dialect.declare(column, self.result.key_columns)
-                yield f"ALTER TABLE {self._images} ADD COLUMN {self.dialect.quote(column.name)} {declared}"
-
-
-def is_kept(connection: Connection, dialect: Dialect) -> bool:
-    """Whether any table of the database keeps what was there before."""
-    return dialect.existing(connection, BEFORE) is not None
+                yield f"ALTER TABLE {self._images} ADD COLUMN {self.quote(column.name)} {declared}"
 
 
 def between(column: str, steps: Sequence[int]) -> str:
@@ -260,7 +244,3 @@ def between(column: str, steps: Sequence[int]) -> str:
 def images_name(context: SinkContext, table: str) -> str:
     """What the table of the rows that were there before is called."""
     return own_name("before", context, table)
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import StageError, run
-from headrace.connectors.sql.generations import locked
 from headrace.connectors.sql.ledger import Ledger, now
 from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.rewind import Rewinding
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
-from headrace.connectors.sql.transactions import OfTable, Transaction, reading, writing
+from headrace.connectors.sql.transactions import Transaction, open_reader, open_writer
 from headrace.connectors.sql.types import flat, rows
 from headrace.contract import Correction, SinkContext, SinkCorrections, SinkRepair
 from headrace.errors import NothingChanged, SinkError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableCorrections(OfTable, SinkCorrections):
+class TableCorrections(SinkTable, SinkCorrections):
     """Late rows brought back into a table; the epoch's lock keeps batches of the query out of the transaction.
 
     quarantines: a row that the table does not take is kept apart. rewindable: what is replaced is kept.
@@ -37,7 +37,7 @@ class TableCorrections(OfTable, SinkCorrections):
 
     def last(self, context: SinkContext) -> int | None:
         dialect = self.dialect()
-        with reading(dialect, f"it is not known whether {_what(context, late=0)}") as connection:
+        with open_reader(dialect, f"it is not known whether {_what(context, late=0)}") as connection:
             return Ledger(connection, dialect, context, self.table).replayed(Checkpoint(context.checkpoint).id or "")
 
     @property
@@ -51,13 +51,13 @@ class TableCorrections(OfTable, SinkCorrections):
         table = result_table(self.table, self.key, correction.rows.schema, context)
         cannot, done = (_what(context, late, negated=negated) for negated in (True, False))
         try:
-            with writing(dialect, cannot, done) as (connection, transaction):
-                table = table.as_known(connection, dialect)
-                ledger = Ledger(connection, dialect, context, table.name)
+            with open_writer(dialect, cannot, done) as (connection, transaction):
+                ledger = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
+                table = table.as_known(ledger)
                 ledger.create()
                 if late is not None:
                     make_all(connection, dialect, [REPLAYS_FORM])
-                before = BeforeImages.of(connection, dialect, context, table)
+                before = BeforeImages.of(ledger, table)
                 if self.rewindable:
                     before.make()
                 stage = _stage(ledger, table, quarantines=self.quarantines)
@@ -77,8 +77,8 @@ class TableCorrections(OfTable, SinkCorrections):
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
     dialect, context = ledger.dialect, ledger.context
-    there, owner = dialect.existing(ledger.connection, table.name), table.owner(ledger)
-    list(table.changes(there, dialect, context, owner, adds=False))
+    there, owner = ledger.existing(table.name), table.owner(ledger)
+    list(table.changes(ledger, there, owner, adds=False))
     return Stage(
         dialect=dialect,
         prefix=staging_prefix(context, ledger.epoch()),
@@ -128,7 +128,7 @@ def _transact(
             dialect.write(connection, target, content.table)
         if content.parts:
             dialect.merge(connection, target, content.parts)
-        quarantine = QuarantineTable(connection, dialect, context, table.name)
+        quarantine = QuarantineTable.beside(ledger)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
         if correction.late is not None:
@@ -139,11 +139,10 @@ def _transact(
 
 def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
     last, context = ledger.last(), ledger.context
-    found = (None if last is None else last.batch, ledger.replayed(Checkpoint(context.checkpoint).id or ""))
-    if found != (correction.snapshot.batch, correction.snapshot.replayed):
-        what = (
-            "a batch was written meanwhile" if found[1] == correction.snapshot.replayed else "another replay was done"
-        )
+    batch, replayed = None if last is None else last.batch, ledger.replayed(Checkpoint(context.checkpoint).id or "")
+    if (batch, replayed) != (correction.snapshot.batch, correction.snapshot.replayed):
+        same = replayed == correction.snapshot.replayed
+        what = "a batch was written meanwhile" if same else "another replay was done"
         raise _fault(context, "HR693", what, "let nothing else write, and give the command again", correction.late)
 
 
@@ -164,25 +163,24 @@ def _fault(context: SinkContext, code: str, what: str, fix: str, late: int | Non
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRepair(OfTable, SinkRepair):
+class TableRepair(SinkTable, SinkRepair):
     """Rows of a table put right by their key; what they replace is kept as a step of the table's earlier rows."""
 
     def apply(self, correction: Correction, context: SinkContext) -> None:
-        writing = TableCorrections(dialect=self.dialect, table=self.table, key=self.key, rewindable=True)
-        writing.apply(correction, context)
+        corrections = TableCorrections(dialect=self.dialect, table=self.table, key=self.key, rewindable=True)
+        corrections.apply(correction, context)
 
     def undo(self, context: SinkContext) -> None:
-        with locked(self.dialect(), self.table, context) as ledger:
-            found, last = Rewinding.of(ledger, self.key, self.table), ledger.last()
-            step = (
-                None if found is None else next((each for each in found.images.steps() if each.kind == "repair"), None)
-            )
-            if found is None or step is None:
+        with self.lock_ledger(context) as ledger:
+            rewinding, last = Rewinding.of(ledger, self.key, self.table), ledger.last()
+            steps = () if rewinding is None else rewinding.images.steps()
+            step = next((step for step in steps if step.kind == "repair"), None)
+            if rewinding is None or step is None:
                 what = f"no repair of table '{ledger.table}' is kept that could be undone"
                 raise NothingChanged(code="HR583", what=what)
             if last is None or last.batch != step.batch:
                 what = f"table '{ledger.table}' has got other batches of query '{context.query}' since its repair"
                 fix = "keep the repair: what it has replaced may be wrong for them"
                 raise NothingChanged(code="HR583", what=what, fix=fix)
-            found.restore([step])
-            found.images.forget_repairs()
+            rewinding.restore([step])
+            rewinding.images.forget_repairs()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from headrace.connectors.exactly_once import RowsLost
+from headrace.connectors.sql.faults import BATCH_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.types import Forms, ResultColumn, rows
 from headrace.contract import OptionError
@@ -54,10 +55,12 @@ class PartLost(RowsLost):
 class StageError(Exception):
     """Rows could not be written: the database's problem, and whether it may pass."""
 
-    def __init__(self, problem: OptionError, *, is_transient: bool) -> None:
-        super().__init__(problem.what)
-        self.problem = problem
-        self.is_transient = is_transient
+    def __init__(self, problem: OptionError, is_transient: bool) -> None:
+        super().__init__(problem, is_transient)
+        self.problem, self.is_transient = problem, is_transient
+
+    def __str__(self) -> str:
+        return self.problem.what
 
 
 def require_all_in(table: str, given: int, came_in: int) -> None:
@@ -70,13 +73,8 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
         raise StageError(OptionError(code="HR406", what=what, fix=fix), is_transient=False)
 
 
-# What to do about a row that a database refuses.
-REFUSED_FIX = (
-    "let the query give no such row, or change the table so that it takes it; or set on_bad_row to quarantine, and "
-    "such rows are quarantined"
-)
-# What to do where no start can succeed before a person has acted.
-BATCH_FIX = "remove the cause that the database names, then start again"
+# How the names of staging tables begin.
+STAGED_PREFIX = "_headrace_s_"
 
 
 class Stager(Protocol):
@@ -94,6 +92,10 @@ class Stager(Protocol):
 
     def give_up(self) -> None:
         """Leave nothing behind, as far as it is possible."""
+
+
+# Rows that are fetched at once when a table is read back.
+FETCHED_ROWS = 50_000
 
 
 class Dialect(ABC):
@@ -135,6 +137,7 @@ class Dialect(ABC):
     errors: ClassVar[tuple[type[Exception], ...]]
     duplicates: ClassVar[tuple[type[Exception], ...]]
     check_now: ClassVar[str] = ""
+    faults: ClassVar[Faults]
 
     @property
     def key_text(self) -> str:
@@ -160,9 +163,16 @@ class Dialect(ABC):
         """Why the database, by its settings, cannot take the rows of `target`; asked before anything is made."""
         return iter(())
 
-    @abstractmethod
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in chunks, without holding all of them."""
+        with closing(self.stream_cursor(connection)) as cursor:
+            cursor.execute(statement, ())
+            while rows := cursor.fetchmany(FETCHED_ROWS):
+                yield list(map(tuple, rows))
+
+    def stream_cursor(self, connection: Connection) -> Any:
+        """A cursor that fetches the rows of a query as they are wanted."""
+        return connection.cursor()
 
     def together(self, connection: Connection) -> AbstractContextManager[None]:
         """Let the statements of a block be one transaction, where that costs less than one for each."""
@@ -188,6 +198,10 @@ class Dialect(ABC):
     def quote(self, name: str) -> str:
         """`name` as a quoted identifier."""
         return '"' + name.replace('"', '""') + '"'
+
+    def identifiers(self, names: Sequence[str]) -> str:
+        """`names` quoted, with commas between."""
+        return ", ".join(map(self.quote, names))
 
     def column_key(self, name: str) -> str:
         """The form of a column's name in which two names are equal if they name one column."""
@@ -258,11 +272,11 @@ class Dialect(ABC):
 
     def into(self, table: str, columns: Sequence[str]) -> str:
         """How a statement begins that inserts rows."""
-        return f"INSERT INTO {self.quote(table)} ({identifiers(self, columns)})"
+        return f"INSERT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
     def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
         """What an INSERT ends with if each row replaces the one with its key."""
-        return f" ON CONFLICT ({identifiers(self, key)}) DO UPDATE SET {self.change(columns, key, 'excluded.{}')}"
+        return f" ON CONFLICT ({self.identifiers(key)}) DO UPDATE SET {self.change(columns, key, 'excluded.{}')}"
 
     def change(self, columns: Sequence[str], key: Sequence[str], value: str) -> str:
         """What SET assigns where a row replaces another: to each column outside the key, `value` with its name."""
@@ -282,11 +296,11 @@ class Dialect(ABC):
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         """The statement that inserts a row, given by its values, or does nothing where its key is there."""
         marks = ", ".join([self.placeholder] * len(columns))
-        return f"{self.into(table, columns)} VALUES ({marks}) ON CONFLICT ({identifiers(self, key)}) DO NOTHING"
+        return f"{self.into(table, columns)} VALUES ({marks}) ON CONFLICT ({self.identifiers(key)}) DO NOTHING"
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         """The statement that deletes the rows whose keys `source` selects."""
-        return f"DELETE FROM {self.quote(table)} WHERE ({identifiers(self, key)}) IN ({source})"
+        return f"DELETE FROM {self.quote(table)} WHERE ({self.identifiers(key)}) IN ({source})"
 
     # ------------------------------------------------------------------------------------------------------- rows
 
@@ -294,9 +308,11 @@ class Dialect(ABC):
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
         self.write_rows(connection, target, rows(table, target.columns, self.forms))
 
-    @abstractmethod
     def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
         """Write rows of plain values, as `types.rows` and `readable` give them; raises StageError as `write`."""
+        cursor = connection.cursor()
+        cursor.executemany(self.insert(target), given)
+        require_all_in(target.table, len(given), cursor.rowcount)
 
     def widest(self, connection: Connection) -> int | None:
         """How many bytes of values one statement may hold; None: any number."""
@@ -313,12 +329,24 @@ class Dialect(ABC):
         """What to write behind FROM to read a staging table."""
         return self.quote(part.name)
 
-    @abstractmethod
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
         """Write the rows of all staging tables.
 
         Raises PartLost when one does not hold its number of rows, StageError when not all of them come in.
         """
+        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
+        for part in parts:
+            self.require_whole(connection, part)
+            source = f"SELECT {self.identifiers(target.names)} FROM {self.part_source(part)}"
+            cursor = connection.cursor()
+            cursor.execute(self.insert_from(target, source), ())
+            require_all_in(target.table, part.rows, cursor.rowcount)
+
+    def require_whole(self, connection: Connection, part: StagedTable) -> None:
+        """Raise PartLost for a staging table that does not hold its rows."""
+        [(rows,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
+        if rows != part.rows:
+            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {rows} were found")
 
     @abstractmethod
     def staged(self, connection: Connection, prefix: str) -> list[str]:
@@ -330,52 +358,55 @@ class Dialect(ABC):
 
     # ----------------------------------------------------------------------------------------------------- faults
 
+    @property
     @abstractmethod
+    def place(self) -> str:
+        """Where the database is, for people."""
+
+    @abstractmethod
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        """Whether the error has one of these codes of `faults`."""
+
+    def text(self, error: BaseException) -> str:
+        """What the database itself says, never with a password in it."""
+        return str(error)
+
+    def lock_holder(self, error: Exception) -> str:
+        """Who holds the lock that was waited for, in words; empty if it cannot be seen."""
+        return ""
+
     def explain(self, error: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
+        text = self.text(error)
+        for codes, code, what, fix in self.faults.sentences:
+            if self.has_code(error, codes):
+                holder = self.lock_holder(error) if self.waits_for_lock(error) else ""
+                what = f"{self.place} {what.format(text=text)}{f': {holder}' if holder else ''}"
+                return OptionError(code=code, what=what, fix=fix)
+        return OptionError(code="HR425", what=f"{self.place} refuses it: {text}", fix=BATCH_FIX)
 
-    @abstractmethod
-    def is_out_of_time(self, error: Exception) -> bool:
-        """Whether `answer` was ended after its seconds."""
-
-    @abstractmethod
-    def waits_for_lock(self, error: BaseException) -> bool:
-        """Whether the database gave up waiting for the lock of another session, which it may end by itself."""
-
-    @abstractmethod
-    def is_transient(self, error: Exception) -> bool:
-        """Whether the fault may be gone after a while, so that the batch may be tried again."""
-
-    @abstractmethod
     def refusal(self, error: Exception) -> str:
         """Why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
+        return self.text(error) if self.has_code(error, self.faults.refusals) else ""
 
-    @abstractmethod
+    def is_out_of_time(self, error: Exception) -> bool:
+        return self.has_code(error, self.faults.out_of_time)
+
+    def waits_for_lock(self, error: BaseException) -> bool:
+        return self.has_code(error, self.faults.lock_wait)
+
+    def is_transient(self, error: Exception) -> bool:
+        return self.has_code(error, self.faults.passing)
+
     def lacks_parent(self, error: Exception) -> bool:
-        """Whether a row refers to a row that is missing, which another query may write."""
+        return self.has_code(error, self.faults.no_parent)
 
-    @abstractmethod
     def is_contended(self, error: Exception) -> bool:
-        """Whether another transaction was in the way: a lock, a deadlock, or a table that was made at the same time."""
+        return self.has_code(error, self.faults.contended)
 
-    @abstractmethod
     def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""
-
-
-# Rows that are fetched at once when a table is read back.
-FETCHED_ROWS = 50_000
-
-
-def chunks(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """What a cursor still holds, some rows at a time."""
-    while found := cursor.fetchmany(FETCHED_ROWS):
-        yield list(map(tuple, found))
-
-
-def identifiers(dialect: Dialect, names: Sequence[str]) -> str:
-    """`names` quoted, with commas between."""
-    return ", ".join(dialect.quote(name) for name in names)
+        return self.has_code(error, self.faults.part_lost) and STAGED_PREFIX in str(error)
 
 
 def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:

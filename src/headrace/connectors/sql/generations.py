@@ -8,81 +8,72 @@ renames, which are one step there; the ledger's lines come after them, so that a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
 from headrace.connectors.sql.ledger import Ledger, Owner
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.system_tables import LEDGER, QUARANTINE, TABLES, own_name
-from headrace.connectors.sql.transactions import OfTable, Transaction, explained, reading
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
 from headrace.errors import NothingChanged
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableReset(OfTable, SinkReset):
+class TableReset(SinkTable, SinkReset):
     """A table set aside, brought back, discarded, or handed to the next generation."""
 
     def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         if not self.is_there:
             return ()
-        dialect = self.dialect()
-        with looking(dialect, context) as connection:
-            if dialect.existing(connection, TABLES) is None:
+        with self.open_ledger(context) as ledger:
+            if not ledger.has_table(TABLES):
                 return ()
-            ledger = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
-            owner = owner_of(ledger, self.table)
-            found = []
-            if owner is not None and owner.is_of(context) and dialect.existing(connection, ledger.table) is not None:
-                [(rows,)] = rows_of(connection, f"SELECT COUNT(*) FROM {dialect.quote(ledger.table)}")
-                found.append(Held(count=int(rows), what=f"rows of table '{ledger.table}' in {self.system}"))
-            for table, of in ((LEDGER, "lines of its ledger"), (QUARANTINE, "rows in the sink's quarantine")):
+            owner, held = ledger.owner_by(self.table), []
+            if owner is not None and owner.is_of(context) and ledger.has_table(ledger.table):
+                what = f"rows of table '{ledger.table}' in {self.system}"
+                held.append(Held(count=ledger.count_rows(ledger.table), what=what))
+            for table, what in ((LEDGER, "lines of its ledger"), (QUARANTINE, "rows in the sink's quarantine")):
                 if count := ledger.count(table):
-                    found.append(Held(count=count, what=of))
-            return tuple(found)
+                    held.append(Held(count=count, what=what))
+            return tuple(held)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        with locked(self.dialect(), self.table, context) as ledger:
-            owner = owner_of(ledger, self.table)
+        with self.lock_ledger(context) as ledger:
+            owner = ledger.owner_by(self.table)
             if owner is not None and owner.is_of(context):
                 ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
     def set_aside(self, context: SinkContext, session: Session) -> None:
-        dialect, name = self.dialect(), self.table
-        with locked(dialect, name, context) as ledger:
-            owner, aside = owner_of(ledger, name), aside_name(context, name)
+        with self.lock_ledger(context) as ledger:
+            owner, aside = ledger.owner_by(self.table), aside_name(context, self.table)
             if owner is None or not owner.is_of(context):
                 return
-            # Where a rename ends the transaction, what a crash leaves behind is found here once more.
-            if dialect.existing(ledger.connection, ledger.table) is not None:
+            # Where a rename ends the transaction, what a crash leaves behind is seen here once more.
+            if ledger.has_table(ledger.table):
                 ledger.enter_owner(aside, owner)
-                dialect.rename(ledger.connection, ledger.table, aside)
+                ledger.dialect.rename(ledger.connection, ledger.table, aside)
             ledger.enter_owner(ledger.table, NOBODY)
-            if name != ledger.table:
-                ledger.forget_owner(name)
+            if self.table != ledger.table:
+                ledger.forget_owner(self.table)
 
     def bring_back(self, context: SinkContext, session: Session) -> None:
-        dialect, name = self.dialect(), self.table
-        with locked(dialect, name, context) as ledger:
-            connection, aside = ledger.connection, aside_name(context, name)
+        with self.lock_ledger(context) as ledger:
+            aside = aside_name(context, self.table)
             owner = ledger.owner(aside)
             if owner is None:
                 return
-            if dialect.existing(connection, aside) is not None:
-                if dialect.existing(connection, ledger.table) is not None:
+            if ledger.has_table(aside):
+                if ledger.has_table(ledger.table):
                     _drop_empty(ledger, context)
-                dialect.rename(connection, aside, ledger.table)
+                ledger.dialect.rename(ledger.connection, aside, ledger.table)
             ledger.enter_owner(ledger.table, owner)
             ledger.forget_owner(aside)
 
     def discard(self, context: SinkContext, session: Session) -> None:
-        dialect = self.dialect()
-        with locked(dialect, self.table, context) as ledger:
+        with self.lock_ledger(context) as ledger:
             aside = aside_name(context, self.table)
             _require_set_aside(ledger, self.table)
-            if dialect.existing(ledger.connection, aside) is not None:
-                run(ledger.connection, f"DROP TABLE {dialect.quote(aside)}")
+            if ledger.has_table(aside):
+                ledger.run(f"DROP TABLE {ledger.quote(aside)}")
             ledger.forget()
             ledger.forget_owner(aside)
 
@@ -95,45 +86,16 @@ def aside_name(context: SinkContext, table: str) -> str:
 NOBODY = Owner(query="", generation=0, schema="", application="")
 
 
-def owner_of(ledger: Ledger, name: str) -> Owner | None:
-    """Whose result the table holds; once it was entered as the sink spells it."""
-    return ledger.owner() or ledger.owner(name)
-
-
 def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
-    connection, table = ledger.connection, ledger.dialect.quote(ledger.table)
-    owner = ledger.owner()
-    mine = owner is None or (owner.application, owner.query) == (context.application, context.query)
-    if not mine or list(rows_of(connection, f"SELECT 1 FROM {table} LIMIT 1")):
+    table, owner = ledger.quote(ledger.table), ledger.owner()
+    is_own = owner is None or (owner.application, owner.query) == (context.application, context.query)
+    if not is_own or ledger.select(f"SELECT 1 FROM {table} LIMIT 1"):
         raise NothingChanged(
             code="HR583",
             what=f"table '{ledger.table}' holds rows again, so that the former one cannot be brought back",
-            fix="look whose they are; drop the table if nobody needs it, and give the command again",
+            fix="look whose they are; drop the table if they are not needed, and give the command again",
         )
-    run(connection, f"DROP TABLE {table}")
-
-
-@contextmanager
-def locked(dialect: Dialect, name: str, context: SinkContext) -> Iterator[Ledger]:
-    """The ledger in one transaction, into which no batch of the query comes; an older driver writes nothing more."""
-    transaction, whose = Transaction(), f"the result of query '{context.query}'"
-    try:
-        with closing(dialect.connect()) as connection:
-            ledger = Ledger(connection, dialect, context, dialect.real_name(connection, name))
-            ledger.create()
-            with transaction.begin(connection, dialect):
-                ledger.owner(lock=True)
-                ledger.enter_epoch(ledger.epoch(lock=True) + 1)
-                yield ledger
-    except dialect.errors as error:
-        failure = explained(dialect, error, f"{whose} cannot be moved", transaction, f"{whose} was moved")
-        unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
-        raise (NothingChanged(replace(failure.findings[0], code="HR587")) if unchanged else failure) from None
-
-
-def looking(dialect: Dialect, context: SinkContext) -> AbstractContextManager[Connection]:
-    """A connection that looks at what is there."""
-    return reading(dialect, f"the result of query '{context.query}' cannot be looked at")
+    ledger.run(f"DROP TABLE {table}")
 
 
 _SUFFIX = "__rebuild"
@@ -150,74 +112,66 @@ def name_beside(table: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSwap(OfTable, SinkSwap):
+class TableSwap(SinkTable, SinkSwap):
     """The table of a rebuild put in place, and taken back."""
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        dialect, name = self.dialect(), self.table
-        with locked(dialect, name, context) as ledger:
-            connection, aside = ledger.connection, aside_name(context, name)
-            new = Ledger(connection, dialect, rebuilt, dialect.real_name(connection, name_beside(name)))
+        with self.lock_ledger(context) as ledger:
+            aside, new = aside_name(context, self.table), self._ledger_beside(ledger, rebuilt)
             made = new.owner()
             if made is None:
                 return
-            if dialect.existing(connection, new.table) is not None:
+            if ledger.has_table(new.table):
                 renames = [(new.table, ledger.table)]
-                if dialect.existing(connection, ledger.table) is not None:
-                    _require_own(ledger, name)
+                if ledger.has_table(ledger.table):
+                    _require_own(ledger, self.table)
                     renames.insert(0, (ledger.table, aside))
-                _renamed(ledger, renames)
-            former = owner_of(ledger, name)
+                _rename(ledger, renames)
+            former = ledger.owner_by(self.table)
             if former is not None and former.is_of(context):
                 ledger.enter_owner(aside, former)
             new.rename_table(ledger.table)
             ledger.enter_owner(ledger.table, made)
-            if name != ledger.table:
-                ledger.forget_owner(name)
+            if self.table != ledger.table:
+                ledger.forget_owner(self.table)
             new.forget_driver()
             ledger.forget_owner(new.table)
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        dialect, name = self.dialect(), self.table
-        with locked(dialect, name, context) as ledger:
-            connection, aside = ledger.connection, aside_name(context, name)
-            new = Ledger(connection, dialect, rebuilt, dialect.real_name(connection, name_beside(name)))
-            there, kept = ledger.owner(), ledger.owner(aside)
+        with self.lock_ledger(context) as ledger:
+            aside, new = aside_name(context, self.table), self._ledger_beside(ledger, rebuilt)
+            there, former = ledger.owner(), ledger.owner(aside)
             made = there if there is not None and there.is_of(rebuilt) else new.owner()
             if made is None:
                 return
-            if (
-                dialect.existing(connection, new.table) is None
-                and dialect.existing(connection, ledger.table) is not None
-            ):
+            if not ledger.has_table(new.table) and ledger.has_table(ledger.table):
                 renames = [(ledger.table, new.table)]
-                if dialect.existing(connection, aside) is not None:
+                if ledger.has_table(aside):
                     renames.append((aside, ledger.table))
-                _renamed(ledger, renames)
-            Ledger(connection, dialect, rebuilt, ledger.table).rename_table(new.table)
+                _rename(ledger, renames)
+            replace(new, table=ledger.table).rename_table(new.table)
             new.enter_owner(new.table, made)
             if there is None or not there.is_of(context):
-                ledger.enter_owner(ledger.table, kept or NOBODY)
+                ledger.enter_owner(ledger.table, former or NOBODY)
             ledger.forget_owner(aside)
 
     def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
-        dialect = self.dialect()
-        with locked(dialect, name_beside(self.table), rebuilt) as ledger:
+        with self.lock_ledger(rebuilt, name_beside(self.table)) as ledger:
             owner = ledger.owner()
-            if (
-                owner is not None
-                and owner.is_of(rebuilt)
-                and dialect.existing(ledger.connection, ledger.table) is not None
-            ):
-                run(ledger.connection, f"DROP TABLE {dialect.quote(ledger.table)}")
+            if owner is not None and owner.is_of(rebuilt) and ledger.has_table(ledger.table):
+                ledger.run(f"DROP TABLE {ledger.quote(ledger.table)}")
             ledger.forget()
             ledger.forget_driver()
             ledger.forget_owner(ledger.table)
 
+    def _ledger_beside(self, ledger: Ledger, rebuilt: SinkContext) -> Ledger:
+        table = ledger.dialect.real_name(ledger.connection, name_beside(self.table))
+        return replace(ledger, context=rebuilt, table=table)
+
 
 def _require_own(ledger: Ledger, name: str) -> None:
     """Raise SinkError for a table that is not the generation's."""
-    owner = owner_of(ledger, name)
+    owner = ledger.owner_by(name)
     if owner is None or not owner.is_of(ledger.context):
         what = f"table '{ledger.table}' is not that of generation {ledger.context.generation} of query "
         what += f"'{ledger.context.query}', and would be taken from its owner"
@@ -226,15 +180,15 @@ def _require_own(ledger: Ledger, name: str) -> None:
 
 def _require_set_aside(ledger: Ledger, name: str) -> None:
     """Raise NothingChanged where the generation that is to be deleted has the table."""
-    owner, context = owner_of(ledger, name), ledger.context
+    owner, context = ledger.owner_by(name), ledger.context
     if owner is not None and owner.is_of(context):
         what = f"table '{ledger.table}' is that of generation {context.generation} of query '{context.query}', which "
         what += "would be deleted: the database, or the storage directory, was brought back from a copy"
         raise NothingChanged(code="HR587", what=what, fix="bring the other one back from a copy of the same time")
 
 
-def _renamed(ledger: Ledger, names: list[tuple[str, str]]) -> None:
-    """Rename the tables; nothing of the ledger was written before, so that one who is kept out has changed nothing."""
+def _rename(ledger: Ledger, names: list[tuple[str, str]]) -> None:
+    """Rename the tables; the ledger was not written yet, so that a lock that keeps this out leaves all as it was."""
     dialect = ledger.dialect
     try:
         dialect.rename_together(ledger.connection, names)
@@ -246,4 +200,4 @@ def _renamed(ledger: Ledger, names: list[tuple[str, str]]) -> None:
         raise NothingChanged(code="HR587", what=what, fix=fix) from error
     if not dialect.transactional_ddl:
         # The database has committed by itself; what follows is one step again.
-        run(ledger.connection, dialect.begin_write)
+        ledger.run(dialect.begin_write)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.checkpoint import PlannedBatch
-from headrace.connectors.exactly_once import Admitted, BatchLine
-from headrace.connectors.sql.dialect import run
+from headrace.connectors.exactly_once import Admitted, KeptLine, plans
 from headrace.connectors.sql.system_tables import (
     BEFORE,
     EPOCHS,
@@ -65,8 +62,8 @@ class Ledger(OwnLines):
 
     def create(self) -> None:
         """Bring the ledger's tables to their form, and enter the rows that are locked later."""
-        with_replays = self.dialect.existing(self.connection, REPLAYS) is not None
-        make_all(self.connection, self.dialect, (*FORMS, REPLAYS_FORM) if with_replays else FORMS)
+        forms = (*FORMS, REPLAYS_FORM) if self.has_table(REPLAYS) else FORMS
+        make_all(self.connection, self.dialect, forms)
         if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
             insert = self.dialect.insert_new(EPOCHS, ("application", "query", "epoch"), ("application", "query"))
             self.run(insert, *self._driver, 0)
@@ -76,18 +73,18 @@ class Ledger(OwnLines):
 
     # ------------------------------------------------------------------------------------------------ batches
 
-    def lines(self, first: int = 0) -> list[BatchLine]:
+    def lines(self, first: int = 0) -> list[KeptLine]:
         """The lines from batch `first` on, and the last one in any case."""
         found = self.select(
             f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch >= ? ORDER BY batch", *self.mine, first
         ) or self.select(f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} ORDER BY batch DESC LIMIT 1", *self.mine)
         return [_line(row) for row in found]
 
-    def last(self) -> BatchLine | None:
+    def last(self) -> KeptLine | None:
         found = self.lines(_NO_BATCH)
         return found[-1] if found else None
 
-    def around(self, batch: int) -> tuple[BatchLine | None, BatchLine | None]:
+    def around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
         """The line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
         found = [_line(row) for row in self.select(statement, *self.mine, batch)]
@@ -99,13 +96,12 @@ class Ledger(OwnLines):
         found = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not found or found[0][0] is None else str(found[0][0])
 
-    def plans(self, first: int) -> Iterator[tuple[int, str]]:
+    def plans(self, first: int) -> dict[int, str]:
         """What each batch from `first` on can be planned again from, where it still has its digest."""
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
-        for batch, digest, text in self.select(statement, *self.mine, first):
-            with suppress(ValueError):
-                if PlannedBatch.loads(text).digest(self.context.roots) == digest:
-                    yield int(batch), str(text)
+        rows = self.select(statement, *self.mine, first)
+        lines = [KeptLine(batch=int(batch), checkpoint="", digest=digest, planned=text) for batch, digest, text in rows]
+        return plans(self.context, lines, first)
 
     def add(self, entry: Admitted, *, epoch: int, rows: int, quarantined: int) -> None:
         """Enter a batch; together with its rows it becomes visible at the commit."""
@@ -124,7 +120,7 @@ class Ledger(OwnLines):
 
     def replayed(self, checkpoint: str) -> int | None:
         """The last batch of this very checkpoint whose late rows were brought back."""
-        if self.dialect.existing(self.connection, REPLAYS) is None:
+        if not self.has_table(REPLAYS):
             return None
         statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {MINE} AND checkpoint = ?"
         (found,) = self.select(statement, *self.mine, checkpoint)
@@ -159,6 +155,10 @@ class Ledger(OwnLines):
             application=str(application),
             project=str(project),
         )
+
+    def owner_by(self, spelled: str) -> Owner | None:
+        """Whose result the table holds, also where it was entered under the name as the sink spells it."""
+        return self.owner() or self.owner(spelled)
 
     def own(self, schema: str, made_for: Sequence[str] | None = None) -> None:
         """Write down whose result the table holds from now on; `made_for`: the key of a table that Headrace made."""
@@ -212,7 +212,7 @@ class Ledger(OwnLines):
             for (images,) in self.select(named, *self.mine):
                 for aside in (str(images), *aside_names(str(images))):
                     self.delete_lines(aside)
-                run(self.connection, f"DROP TABLE IF EXISTS {self.dialect.quote(str(images))}")
+                self.run(f"DROP TABLE IF EXISTS {self.quote(str(images))}")
         for table in kept:
             self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine)
 
@@ -253,9 +253,8 @@ class Ledger(OwnLines):
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
     def _tables(self) -> tuple[str, ...]:
-        """The tables of Headrace's own that tell of the query's batches; some are made when they are needed first."""
-        later = (each for each in (REPLAYS, BEFORE) if self.dialect.existing(self.connection, each) is not None)
-        return (LEDGER, QUARANTINE, *later)
+        """Headrace's own tables with lines of the query's batches; the last two are made when they are first needed."""
+        return (LEDGER, QUARANTINE, *filter(self.has_table, (REPLAYS, BEFORE)))
 
     @property
     def _driver(self) -> tuple[str, str]:
@@ -269,7 +268,7 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-_LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN 0 ELSE 1 END"
+_LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN NULL ELSE '' END"
 
 
 def aside_names(images: str) -> tuple[str, str]:
@@ -277,12 +276,6 @@ def aside_names(images: str) -> tuple[str, str]:
     return f"{images}_void", f"{images}_void_before"
 
 
-def _line(row: tuple[Any, ...]) -> BatchLine:
-    batch, checkpoint, digest, chain, restorable = row
-    return BatchLine(
-        batch=int(batch),
-        checkpoint=str(checkpoint),
-        digest=None if digest is None else str(digest),
-        chain=None if chain is None else str(chain),
-        restorable=bool(restorable),
-    )
+def _line(row: tuple[Any, ...]) -> KeptLine:
+    batch, checkpoint, digest, chain, planned = row
+    return KeptLine(batch=int(batch), checkpoint=str(checkpoint), digest=digest, chain=chain, planned=planned)

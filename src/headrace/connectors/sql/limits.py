@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.types import ISO, ResultColumn, rows
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,14 +202,6 @@ class ExistingIndex:
     loose: str = ""
 
 
-@dataclass(frozen=True)
-class Blocker:
-    """Why a table cannot hold a result, and what to do."""
-
-    what: str
-    fix: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
     """Code that the database runs with each write.
@@ -264,16 +257,16 @@ class ExistingTable:
 
     columns: tuple[ExistingColumn, ...]
     unique: tuple[ExistingIndex, ...]
-    blockers: tuple[Blocker, ...] = ()
+    blockers: tuple[OptionError, ...] = ()
     triggers: tuple[Trigger, ...] = ()
     elsewhere: str = ""
 
-    def refusals(self, name: str, columns: Collection[str]) -> Iterator[Blocker]:
+    def refusals(self, name: str, columns: Collection[str]) -> Iterator[OptionError]:
         """Why the table, of this name, cannot hold rows with these columns as they are."""
         yield from self.blockers
         for trigger in self.triggers:
             if harm := trigger.harm(name, columns):
-                yield Blocker(
-                    f"its trigger '{trigger.name}' {harm}",
-                    f"drop the trigger {trigger.name}, or let it run after the row is written and leave this table",
+                yield OptionError(
+                    what=f"its trigger '{trigger.name}' {harm}",
+                    fix=f"drop the trigger {trigger.name}, or let it run after the row is written and leave this table",
                 )

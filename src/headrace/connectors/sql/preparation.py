@@ -11,16 +11,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.connectors.exactly_once import Retry, require_fit, view_of
+from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
 from headrace.connectors.not_asked import findings_of, not_asked
 from headrace.connectors.sql.before_images import BeforeImages
-from headrace.connectors.sql.dialect import Connection, Dialect, run
+from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.staging import drop_staged
-from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM
-from headrace.connectors.sql.transactions import Transaction, explained
+from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM, OwnLines
+from headrace.connectors.sql.transactions import Transaction, explain_failure
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
 
@@ -66,10 +66,11 @@ def prepare(
     while True:
         try:
             with closing(dialect.connect()) as connection:
-                known = table.as_known(connection, dialect)
-                ready = _prepared(connection, dialect, known, schema, context, adds=adds)
+                known = table.as_known(OwnLines(connection, dialect, context, table.name))
+                ledger = Ledger(connection, dialect, context, known.name)
+                ready = _make_ready(ledger, known, schema, adds=adds)
                 if rewindable:
-                    BeforeImages.of(connection, dialect, context, known).make()
+                    BeforeImages.of(ledger, known).make()
                 return ready
         except _Renamed:
             continue
@@ -78,78 +79,79 @@ def prepare(
             again = dialect.is_contended(error) and not dialect.waits_for_lock(error)
             pause = next(pauses, None) if again else None
             if pause is None:
-                raise explained(dialect, error, f"query '{context.query}'") from None
+                raise explain_failure(dialect, error, f"query '{context.query}'") from None
             time.sleep(pause)
 
 
-def require_settings(connection: Connection, dialect: Dialect, table: ResultTable, context: SinkContext) -> None:
+def require_settings(lines: OwnLines, table: ResultTable) -> None:
     """Raise SinkError for a setting of the database by which it cannot keep the result."""
-    problems = dialect.misfits(connection, table.target(replaces=context.mode == "update"))
+    context = lines.context
+    problems = lines.dialect.misfits(lines.connection, table.target(replaces=context.mode == "update"))
     whose = f"the result of query '{context.query}' cannot be kept"
-    if found := [Finding(code=each.code, what=f"{whose}: {each.what}", fix=each.fix) for each in problems]:
-        raise SinkError(found)
+    if findings := [
+        Finding(code=problem.code, what=f"{whose}: {problem.what}", fix=problem.fix) for problem in problems
+    ]:
+        raise SinkError(findings)
 
 
 class _Renamed(Exception):
     """Another start has made the table meanwhile, under another spelling of its name."""
 
 
-def _prepared(
-    connection: Connection, dialect: Dialect, table: ResultTable, schema: str, context: SinkContext, *, adds: bool
-) -> Ready:
-    require_settings(connection, dialect, table, context)
-    ledger = Ledger(connection, dialect, context, table.name)
+def _make_ready(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) -> Ready:
+    connection, dialect = ledger.connection, ledger.dialect
+    require_settings(ledger, table)
     ledger.create()
     with Transaction().begin(connection, dialect):
-        changes, epoch = _locked(ledger, table, adds=adds)
+        changes, epoch = _lock(ledger, table, adds=adds)
         for change in changes:
-            run(connection, change)
+            ledger.run(change)
         if changes and not dialect.transactional_ddl:
-            # The database has committed by itself; what was found before may have changed since.
-            run(connection, dialect.begin_write)
-            _, epoch = _locked(ledger, table, adds=adds, is_made=True)
+            # The database has committed by itself; what was read before may have changed since.
+            ledger.run(dialect.begin_write)
+            _, epoch = _lock(ledger, table, adds=adds, is_made=True)
         # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
-        there, owner = dialect.existing(connection, table.name), ledger.owner() or table.owner(ledger)
+        there, owner = ledger.existing(table.name), ledger.owner() or table.owner(ledger)
         added = table.additions(there, dialect) if adds and there is not None else []
-        made_for = table.key if changes else owner.made_for if owner is not None and owner.is_of(context) else None
+        is_own = owner is not None and owner.is_of(ledger.context)
+        made_for = table.key if changes else owner.made_for if owner is not None and is_own else None
         ledger.own(owner.schema if added and owner is not None and owner.schema else schema, made_for)
         ledger.enter_epoch(epoch + 1)
     limits = table.limits(there, dialect) if there is not None else {}
-    drop_staged(connection, dialect, context, epoch + 1)
+    drop_staged(ledger, epoch + 1)
     widest = dialect.widest(connection)
     return Ready(table=table, epoch=epoch + 1, limits=limits, widened=schema if added else None, widest=widest)
 
 
-def _locked(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = False) -> tuple[list[str], int]:
-    """What must be changed before the query's batches fit, and the newest epoch; raises when they cannot fit.
+def _lock(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = False) -> tuple[list[str], int]:
+    """Return what must be changed before the query's batches fit, and the newest epoch; raises when they cannot fit.
 
     is_made: this start has made the table, and has not yet entered for which key.
 
     Both rows are locked first. An older driver's batch has then ended, no other can begin, and all that is read here
     stays as it is until the commit.
     """
-    connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
     owner, epoch = ledger.owner(lock=True) or table.owner(ledger), ledger.epoch(lock=True)
-    if dialect.real_name(connection, table.spelled or table.name) != table.name:
+    if ledger.dialect.real_name(ledger.connection, table.spelled or table.name) != table.name:
         raise _Renamed
-    there = dialect.existing(connection, table.name)
+    there = ledger.existing(table.name)
     _require_lines(ledger, table, there is not None)
-    changes = list(table.changes(there, dialect, context, owner, adds=adds))
+    changes = list(table.changes(ledger, there, owner, adds=adds))
     if there is not None:
-        table.require_ours(connection, dialect, context, owner, there.elsewhere)
+        table.require_ours(ledger, owner, there.elsewhere)
         if not is_made:
             table.require_made_so(ledger, owner)
     return changes, epoch
 
 
-def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, known: bool = True) -> None:
-    """Raise CheckpointError where the ledger's lines and the checkpoint do not fit; `known`: there is a ledger."""
+def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, is_kept: bool = True) -> None:
+    """Raise CheckpointError where the ledger's lines and the checkpoint do not fit; `is_kept`: there is a ledger."""
     context, here = ledger.context, view_of(ledger.context)
-    lines = ledger.lines(min(here.digests, default=0)) if known else []
+    lines = ledger.lines(min(here.digests, default=0)) if is_kept else []
     # Rows without a line may be those of the first batch, unless an older generation has left them.
-    unknown = not lines and context.mode == "append" and is_there and not (known and ledger.has_lines)
-    begun = not (unknown and table.has_rows(ledger.connection, ledger.dialect))
-    require_fit(context, table.name, lines, here, ledger.planned, begun=begun)
+    is_unknown = not lines and context.mode == "append" and is_there and not (is_kept and ledger.has_lines)
+    begun = not (is_unknown and table.has_rows(ledger))
+    require_lines_fit(context, table.name, lines, here=here, kept=ledger.planned, begun=begun)
     # A new table would hold the next batches alone. In complete mode the next one brings all rows.
     if lines and not is_there and context.mode != "complete":
         what = (
@@ -176,20 +178,21 @@ def incompatibilities(
             yield not_asked(silent, "start the server, or leave it out: --no-connect")
             return
         with closing(dialect.connect_to_read()) as connection:
-            table = table.as_known(connection, dialect)
-            require_settings(connection, dialect, table, context)
-            ledger, there = Ledger(connection, dialect, context, table.name), dialect.existing(connection, table.name)
+            table = table.as_known(OwnLines(connection, dialect, context, table.name))
+            ledger = Ledger(connection, dialect, context, table.name)
+            require_settings(ledger, table)
+            there = ledger.existing(table.name)
             if context.application:
-                known = not LEDGER_FORM.missing_columns(connection, dialect)
-                with suppress(CheckpointBehind):  # A start mends it.
-                    _require_lines(ledger, table, there is not None, known=known)
+                is_kept = not LEDGER_FORM.missing_columns(connection, dialect)
+                with suppress(CheckpointBehind):  # A start repairs it.
+                    _require_lines(ledger, table, there is not None, is_kept=is_kept)
             if there is None:
                 return
             missing = TABLES_FORM.missing_columns(connection, dialect)
             owner = table.owner(ledger) if not missing else None
-            list(table.changes(there, dialect, context, owner, adds=adds))
+            list(table.changes(ledger, there, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
-                table.require_ours(connection, dialect, context, owner, there.elsewhere)
+                table.require_ours(ledger, owner, there.elsewhere)
                 table.require_made_so(ledger, owner)
     except (CheckpointError, SinkError) as error:
         yield from findings_of(error)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, WriteTarget, identifiers, rows_of, run
+from headrace.connectors.sql.dialect import StagedTable, WriteTarget, rows_of
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
 from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
-from headrace.connectors.sql.types import rows
+from headrace.connectors.sql.types import ResultColumn, rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class QuarantineTable(OwnLines):
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:
             source = (
-                f"SELECT ?, ?, ?, ?, ?, {identifiers(self.dialect, BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
+                f"SELECT ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
             )
             self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
@@ -58,98 +58,96 @@ class QuarantineTable(OwnLines):
 _KEYS_AT_ONCE = 100
 
 
-def shared_key(
-    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content, *, appends: bool
-) -> tuple[str, str] | None:
-    """What is wrong, and what to do, or None if no row has the key of another; `appends`: one of the table counts."""
-    if not target.key:
-        return None
-    key = ", ".join(target.key)
-    for part_rows in (_twice_in_table(target, content.table), _twice_in_parts(connection, dialect, target, content)):
-        for row in part_rows:
-            what = f"rows share the key ({key}), the first is {row}"
+@dataclass(frozen=True)
+class KeySearch:
+    """The rows of a batch whose key another row of the batch or of its table has."""
+
+    lines: OwnLines
+    target: WriteTarget
+
+    def shared_key(self, content: Content, *, appends: bool) -> tuple[str, str] | None:
+        """Return what is wrong, and what to do, or None if no row has the key of another.
+
+        appends: a row of the table counts too.
+        """
+        if not self.target.key:
+            return None
+        for row in (*self._doubled_in_table(content.table), *self._doubled_in_parts(content.parts)):
+            what = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
             return what, SHARED_KEY_FIX
-    for row in _existing(connection, dialect, target, content) if appends else ():
-        what = f"the row {row} has a key that table '{target.table}' already holds"
-        return what, "use mode update to replace rows, or a key that identifies each row"
-    return None
+        for row in self._existing(content) if appends else ():
+            what = f"the row {row} has a key that table '{self.target.table}' already holds"
+            return what, "use mode update to replace rows, or a key that identifies each row"
+        return None
 
+    def take_out_existing(self, content: Content) -> tuple[Content, list[BadRow]]:
+        """Return the batch without the rows whose key the table holds already, and those rows."""
+        import pyarrow as pa
 
-def take_out_existing(
-    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content
-) -> tuple[Content, Iterator[BadRow]]:
-    """The batch without the rows whose key the table holds already, and those rows."""
-    import pyarrow as pa
+        places = list(self._places(content.table))
+        reason = f"table '{self.target.table}' already holds the key ({', '.join(self.target.key)})"
+        existing = content.table.take(pa.array(places, pa.int64()))
+        bad = bad_rows(existing, self.target.columns, [reason] * len(places))
+        kept = content.table.take(pa.array(sorted(set(range(content.table.num_rows)) - set(places)), pa.int64()))
+        parts: list[StagedTable] = []
+        for part in content.parts:
+            rows = list(self._existing_in_part(part))
+            bad += [BadRow(reason, row.values) for row in rows]
+            if rows:
+                self.lines.run(f"DELETE FROM {self.lines.dialect.part_source(part)} WHERE {self._held(part)}")
+            parts.append(StagedTable(part.name, part.rows - len(rows)))
+        return replace(content, table=kept, parts=tuple(parts)), bad
 
-    at = list(_places(connection, dialect, target, content.table))
-    reason = f"table '{target.table}' already holds the key ({', '.join(target.key)})"
-    bad = bad_rows(content.table.take(pa.array(at, pa.int64())), target.columns, [reason] * len(at))
-    kept = content.table.take(pa.array(sorted(set(range(content.table.num_rows)) - set(at)), pa.int64()))
-    parts: list[StagedTable] = []
-    for part in content.parts:
-        found = list(_existing_in_part(connection, dialect, target, part))
-        bad += [BadRow(reason, row.values) for row in found]
-        if found:
-            run(connection, f"DELETE FROM {dialect.part_source(part)} WHERE {_held(dialect, target, part)}")
-        parts.append(StagedTable(part.name, part.rows - len(found)))
-    return replace(content, table=kept, parts=tuple(parts)), iter(bad)
+    def _doubled_in_table(self, table: pa.Table) -> list[BadRow]:
+        ordered = table.sort_by([(name, "ascending") for name in self.target.key])
+        doubled = ordered.filter(shared(ordered, self.target.key)).slice(0, 1)
+        return bad_rows(doubled, self.target.columns, [""] * doubled.num_rows)
 
+    def _doubled_in_parts(self, parts: Sequence[StagedTable]) -> list[BadRow]:
+        if not parts:
+            return []
+        dialect, columns = self.lines.dialect, self._key_columns
+        names = dialect.identifiers(self.target.key)
+        union = " UNION ALL ".join(f"SELECT {names} FROM {dialect.part_source(part)}" for part in parts)
+        return self._rows(columns, f"FROM ({union}) AS parts GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1")
 
-def _twice_in_table(target: WriteTarget, table: pa.Table) -> Iterator[BadRow]:
-    ordered = table.sort_by([(name, "ascending") for name in target.key])
-    doubled = ordered.filter(shared(ordered, target.key)).slice(0, 1)
-    yield from bad_rows(doubled, target.columns, [""] * doubled.num_rows)
+    def _existing(self, content: Content) -> Iterator[BadRow]:
+        for place in self._places(content.table):
+            yield from bad_rows(content.table.slice(place, 1), self.target.columns, [""])
+        for part in content.parts:
+            yield from self._existing_in_part(part, "LIMIT 1")
 
+    def _existing_in_part(self, part: StagedTable, limit: str = "") -> list[BadRow]:
+        source = self.lines.dialect.part_source(part)
+        return self._rows(self.target.columns, f"FROM {source} WHERE {self._held(part)} {limit}")
 
-def _twice_in_parts(
-    connection: Connection, dialect: Dialect, target: WriteTarget, content: Content
-) -> Iterator[BadRow]:
-    if not content.parts:
-        return
-    names = identifiers(dialect, target.key)
-    union = " UNION ALL ".join(f"SELECT {names} FROM {dialect.part_source(part)}" for part in content.parts)
-    shown = ", ".join(dialect.readable(column) for column in target.columns if column.name in target.key)
-    statement = f"SELECT {shown} FROM ({union}) AS parts GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
-    columns = [column.name for column in target.columns if column.name in target.key]
-    for row in rows_of(connection, statement):
-        yield BadRow("", dict(zip(columns, row, strict=True)))
+    def _rows(self, columns: Sequence[ResultColumn], source: str) -> list[BadRow]:
+        shown = ", ".join(map(self.lines.dialect.readable, columns))
+        names = [column.name for column in columns]
+        return [BadRow("", dict(zip(names, row, strict=True))) for row in self.lines.select(f"SELECT {shown} {source}")]
 
+    def _held(self, part: StagedTable) -> str:
+        """The condition that the table holds the key of a row of a staging table."""
+        source, quote = self.lines.dialect.part_source(part), self.lines.quote
+        same = " AND ".join(f"held.{quote(name)} = {source}.{quote(name)}" for name in self.target.key)
+        return f"EXISTS (SELECT 1 FROM {quote(self.target.table)} AS held WHERE {same})"
 
-def _existing(connection: Connection, dialect: Dialect, target: WriteTarget, content: Content) -> Iterator[BadRow]:
-    for at in _places(connection, dialect, target, content.table):
-        yield from bad_rows(content.table.slice(at, 1), target.columns, [""])
-    for part in content.parts:
-        yield from _existing_in_part(connection, dialect, target, part, "LIMIT 1")
+    def _places(self, table: pa.Table) -> Iterator[int]:
+        """The numbers of the rows of `table` that have a key that the result table holds."""
+        dialect, columns = self.lines.dialect, self._key_columns
+        keys = rows(table.select([column.name for column in columns]), columns, dialect.forms)
+        same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in columns)
 
+        def has_any(some: Sequence[tuple[Any, ...]]) -> bool:
+            condition = " OR ".join([f"({same})"] * len(some))
+            statement = f"SELECT 1 FROM {dialect.quote(self.target.table)} WHERE {condition} LIMIT 1"
+            return bool(list(rows_of(self.lines.connection, statement, [value for key in some for value in key])))
 
-def _existing_in_part(
-    connection: Connection, dialect: Dialect, target: WriteTarget, part: StagedTable, limit: str = ""
-) -> Iterator[BadRow]:
-    shown = ", ".join(dialect.readable(column) for column in target.columns)
-    statement = f"SELECT {shown} FROM {dialect.part_source(part)} WHERE {_held(dialect, target, part)} {limit}"
-    for row in rows_of(connection, statement):
-        yield BadRow("", dict(zip(target.names, row, strict=True)))
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[first : first + _KEYS_AT_ONCE]
+            if has_any(some):
+                yield from (first + at for at, key in enumerate(some) if has_any([key]))
 
-
-def _held(dialect: Dialect, target: WriteTarget, part: StagedTable) -> str:
-    """The condition that the table holds the key of a row of a staging table."""
-    source = dialect.part_source(part)
-    same = " AND ".join(f"held.{dialect.quote(name)} = {source}.{dialect.quote(name)}" for name in target.key)
-    return f"EXISTS (SELECT 1 FROM {dialect.quote(target.table)} AS held WHERE {same})"
-
-
-def _places(connection: Connection, dialect: Dialect, target: WriteTarget, table: pa.Table) -> Iterator[int]:
-    """Which rows of `table` have a key that the table holds."""
-    key_columns = [column for column in target.columns if column.name in target.key]
-    keys = rows(table.select([column.name for column in key_columns]), key_columns, dialect.forms)
-    same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in key_columns)
-
-    def held(some: Sequence[tuple[Any, ...]]) -> bool:
-        condition = " OR ".join([f"({same})"] * len(some))
-        statement = f"SELECT 1 FROM {dialect.quote(target.table)} WHERE {condition} LIMIT 1"
-        return bool(list(rows_of(connection, statement, [value for key in some for value in key])))
-
-    for first in range(0, len(keys), _KEYS_AT_ONCE):
-        some = keys[first : first + _KEYS_AT_ONCE]
-        if held(some):
-            yield from (first + at for at, key in enumerate(some) if held([key]))
+    @property
+    def _key_columns(self) -> list[ResultColumn]:
+        return [column for column in self.target.columns if column.name in self.target.key]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import require_own_generation
 from headrace.connectors.not_asked import twice
-from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, identifiers, rows_of
+from headrace.connectors.sql.dialect import Dialect, WriteTarget
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
+from headrace.connectors.sql.system_tables import OwnLines
 from headrace.connectors.sql.types import ResultColumn, columns
 from headrace.contract import SinkContext
 from headrace.errors import Finding, SinkError
@@ -28,17 +29,17 @@ class ResultTable:
     columns: tuple[ResultColumn, ...]
     spelled: str = ""
 
-    def as_known(self, connection: Connection, dialect: Dialect) -> ResultTable:
-        """The same under the name by which the database knows it: one table has one owner, however it is spelled."""
-        return replace(self, name=dialect.real_name(connection, self.name), spelled=self.name)
+    def as_known(self, lines: OwnLines) -> ResultTable:
+        """Return the table under the database's own spelling: one table has one owner, however it is spelled."""
+        return replace(self, name=lines.dialect.real_name(lines.connection, self.name), spelled=self.name)
 
     def owner(self, ledger: Ledger) -> Owner | None:
-        """Whose result the table holds, as far as is known; once it was entered as the sink spells it."""
+        """Whose result the table holds, also where it was entered under the name as the sink spells it."""
         return ledger.owner(self.name) or ledger.owner(self.spelled or self.name)
 
-    def has_rows(self, connection: Connection, dialect: Dialect) -> bool:
-        """Whether the table, which is there, holds a row of anybody's."""
-        return bool(list(rows_of(connection, f"SELECT 1 FROM {dialect.quote(self.name)} LIMIT 1")))
+    def has_rows(self, lines: OwnLines) -> bool:
+        """Whether the table, which is there, holds any row."""
+        return bool(lines.select(f"SELECT 1 FROM {lines.quote(self.name)} LIMIT 1"))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,12 +54,13 @@ class ResultTable:
         return WriteTarget(table=self.name, columns=self.columns, key=self.key, replaces=replaces)
 
     def changes(
-        self, there: ExistingTable | None, dialect: Dialect, context: SinkContext, owner: Owner | None, *, adds: bool
+        self, lines: OwnLines, there: ExistingTable | None, owner: Owner | None, *, adds: bool
     ) -> Iterator[str]:
         """The statement that makes the table, if there is none; raises SinkError with every difference that stays.
 
         `adds`: columns that are missing are no difference, as `additions` adds them.
         """
+        dialect, context = lines.dialect, lines.context
         if there is None:
             yield self._create(dialect)
             return
@@ -119,7 +121,7 @@ class ResultTable:
             for column in self.columns
         ]
         if self.key:
-            parts.append(f"PRIMARY KEY ({identifiers(dialect, self.key)})")
+            parts.append(f"PRIMARY KEY ({dialect.identifiers(self.key)})")
         suffix = dialect.create_suffix(self.columns, self.key)
         return f"CREATE TABLE {dialect.quote(self.name)} ({', '.join(parts)}){suffix}"
 
@@ -182,7 +184,7 @@ class ResultTable:
         made_for = owner.made_for if owner is not None and owner.is_of(ledger.context) else None
         if made_for is None or set(made_for) == set(self.key) or ledger.last() is not None:
             return
-        if self.has_rows(ledger.connection, ledger.dialect):
+        if self.has_rows(ledger):
             return
         former, now = (f"the key ({', '.join(key)})" if key else "no key" for key in (made_for, self.key))
         again = f"; or give key: {', '.join(made_for)} again" if made_for else ""
@@ -195,10 +197,9 @@ class ResultTable:
             )
         )
 
-    def require_ours(
-        self, connection: Connection, dialect: Dialect, context: SinkContext, owner: Owner | None, elsewhere: str
-    ) -> None:
-        """Rows of somebody else would be mixed with the result, or deleted by complete mode."""
+    def require_ours(self, lines: OwnLines, owner: Owner | None, elsewhere: str) -> None:
+        """Raise for a table whose rows would be mixed with the result, or deleted by complete mode."""
+        context = lines.context
         self.require_here(owner, elsewhere)
         if owner is not None and owner.is_of(context):
             return
@@ -212,7 +213,7 @@ class ResultTable:
         if owner is not None and owner.query == context.query and owner.generation > context.generation:
             # An empty one too: what it held was set aside, and this generation would go on without it.
             require_own_generation(f"table '{self.name}'", context, owner.generation)
-        if not self.has_rows(connection, dialect):
+        if not self.has_rows(lines):
             if owner is None or owner.query == context.query:
                 return
             what = f"table '{self.name}' belongs to query '{owner.query}'"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from headrace import contract
 from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql.answers import DatabaseAnswers
 from headrace.connectors.sql.batches import SqlStore
@@ -20,34 +21,23 @@ from headrace.connectors.sql.preparation import incompatibilities, prepare
 from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.snapshot import DatabaseLedger, snapshot
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.takeover import TableAdoption, TableRename
-from headrace.connectors.sql.transactions import OfTable
-from headrace.contract import (
-    OUTPUT_MODES,
-    OptionError,
-    OutputMode,
-    ProjectPath,
-    Sink,
-    SinkContext,
-    SinkFacts,
-    SinkLocation,
-    Snapshot,
-    is_loopback,
-)
 from headrace.errors import Finding, SinkError
+from headrace.redaction import encoding_fault
 from headrace.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_Ability = TypeVar("_Ability", bound=OfTable)
+_Ability = TypeVar("_Ability", bound=SinkTable)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatabaseSink(Sink):
+class DatabaseSink(contract.Sink):
     """A table of a database; each batch is one transaction with its line in the ledger.
 
     table: where the rows go; it is made when it is not there.
@@ -66,7 +56,9 @@ class DatabaseSink(Sink):
     back what was there; in update and append mode by the key.
     """
 
-    facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True)
+    facts: ClassVar[contract.SinkFacts] = contract.SinkFacts(
+        modes=frozenset(contract.OUTPUT_MODES), transactional=True, idempotent=True
+    )
     longest_name: ClassVar[tuple[int, str] | None] = None
     table: str
     key: Sequence[str] = ()
@@ -81,9 +73,9 @@ class DatabaseSink(Sink):
     def dialect(self) -> Dialect:
         """The database's own ways, with where it is."""
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if mode == "update" and not self.key:
-            yield OptionError(
+            yield contract.OptionError(
                 code="HR403",
                 what=f"update mode into table '{self.table}' needs a key, to find the row to replace",
                 fix="give key: the columns that identify a row of the result",
@@ -115,21 +107,21 @@ class DatabaseSink(Sink):
             (self.retry_seconds < 0, "retry_seconds is negative", "give 0 to try each batch once only"),
         ):
             if is_wrong:
-                yield OptionError(what=what, fix=fix)
+                yield contract.OptionError(what=what, fix=fix)
         yield from self._rewindable_problems(mode)
 
-    def _rewindable_problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def _rewindable_problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if self.rewindable is None:
             return
         try:
             if Duration.parse(self.rewindable).seconds <= 0:
                 raise ValueError("it is no time at all")
         except ValueError as error:
-            yield OptionError(what=f"rewindable: {error}", fix="write a length of time, as 7 days")
+            yield contract.OptionError(what=f"rewindable: {error}", fix="write a length of time, as 7 days")
         if mode == "append" and not self.key:
             what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
             fix = "give key: the columns that identify a row; or leave rewindable out"
-            yield OptionError(code="HR403", what=what, fix=fix)
+            yield contract.OptionError(code="HR403", what=what, fix=fix)
 
     @property
     def rewindable_seconds(self) -> float:
@@ -137,9 +129,11 @@ class DatabaseSink(Sink):
         return 0.0 if self.rewindable is None else Duration.parse(self.rewindable).seconds
 
     @property
-    def location(self) -> SinkLocation:
+    def location(self) -> contract.SinkLocation:
         system = self.system()
-        return SinkLocation(name=self.table, systems=(system,), shown=f"table '{self.table}' in {system}", ledger=True)
+        return contract.SinkLocation(
+            name=self.table, systems=(system,), shown=f"table '{self.table}' in {system}", ledger=True
+        )
 
     def system(self) -> str:
         """The server and the database, or the file, without user and password."""
@@ -152,18 +146,18 @@ class DatabaseSink(Sink):
         except ValueError:
             return "the database"
 
-    def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from self.long_names(frame.columns)
         try:
             result_table(self.table, self.key, frame.schema, context)
         except SinkError as error:
             yield from error.findings
 
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         adds = self.on_schema_change == "add"
         yield from incompatibilities(self.dialect(), self.table, self.key, frame.schema, context, adds=adds)
 
-    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Content]:
+    def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[Content]:
         if long := list(self.long_names(frame.columns)):
             raise SinkError(long)
         table = result_table(self.table, self.key, frame.schema, context)
@@ -202,7 +196,7 @@ class DatabaseSink(Sink):
         )
         return BatchWriter(store=store)
 
-    def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
+    def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         return snapshot(self.dialect(), self.table, self.key, spark, context)
 
     @property
@@ -288,9 +282,11 @@ class ServerSink(DatabaseSink):
     """
 
     positional: ClassVar[str] = "url"
+    # Characters that a password may have as they are.
+    may_be_plain: ClassVar[str] = ""
     url: str = field(repr=False)
     tls: Literal["", "verify-full"] = ""
-    tls_ca: ProjectPath = ""
+    tls_ca: contract.ProjectPath = ""
     ask_url: str = field(default="", repr=False)
 
     @abstractmethod
@@ -306,10 +302,20 @@ class ServerSink(DatabaseSink):
         """The url's options for verify-full."""
 
     @abstractmethod
-    def url_problems(self) -> Iterator[OptionError]:
-        """What is wrong with the url and the options of TLS."""
+    def address_problem(self) -> contract.OptionError | None:
+        """What the client library would refuse of the url, which is not repeated: it may hold a password."""
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def url_problems(self) -> Iterator[contract.OptionError]:
+        """What is wrong with the url and the options of TLS."""
+        if character := encoding_fault(self.url, may=self.may_be_plain):
+            what = f"the password in the url of the database has a '{character}' that is not encoded"
+            yield contract.OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
+        elif problem := self.address_problem():
+            yield problem
+        else:
+            yield from self.tls_problems()
+
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from super().problems(mode)
         yield from self.url_problems()
         if self.ask_url:
@@ -319,7 +325,7 @@ class ServerSink(DatabaseSink):
             if asked != written:
                 named = f"the database '{asked}'" if asked else "no database"
                 what = f"ask_url names {named}, and the url '{written}'"
-                yield OptionError(what=what, fix="write the same url with a user that may only read")
+                yield contract.OptionError(what=what, fix="write the same url with a user that may only read")
 
     @staticmethod
     def _database_of(url: str) -> str:
@@ -341,7 +347,7 @@ class ServerSink(DatabaseSink):
     def dialect_to_ask(self) -> Dialect:
         return replace(self, url=self.ask_url).dialect() if self.ask_url else self.dialect()
 
-    def tls_problems(self) -> Iterator[OptionError]:
+    def tls_problems(self) -> Iterator[contract.OptionError]:
         """What is wrong with the options of TLS; a note if nothing protects a connection that leaves the machine."""
         given, checked = self.given_tls()
         conflict = f"the url of the database has {min(given, default='')}, and the sink has tls: {self.tls}"
@@ -359,10 +365,10 @@ class ServerSink(DatabaseSink):
             ),
         ):
             if is_wrong:
-                yield OptionError(what=what, fix=fix)
+                yield contract.OptionError(what=what, fix=fix)
                 return
-        if not self.tls and not checked and not is_loopback(self.host()):
-            yield OptionError(
+        if not self.tls and not checked and not contract.is_loopback(self.host()):
+            yield contract.OptionError(
                 code="HR482",
                 what=f"the connection to '{self.host()}' may be unencrypted, and nothing checks that it is the server",
                 fix="set tls: verify-full, with tls_ca: FILE for an authority of your own",

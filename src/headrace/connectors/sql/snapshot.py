@@ -8,26 +8,22 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import BatchLine
+from headrace.connectors.exactly_once import KeptLine
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.sql.dialect import Dialect, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.quarantine import QuarantineTable
-from headrace.connectors.sql.transactions import OfTable, reading
+from headrace.connectors.sql.sink_table import SinkTable
+from headrace.connectors.sql.transactions import open_reader
 from headrace.connectors.sql.types import ResultColumn, columns, restore
 from headrace.contract import SinkContext, SinkLedger, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONTENDED_SECONDS = 20.0
-# A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
-ANSWER_SECONDS = 3.0
-_REMEMBERED_SECONDS = 30.0
 
-
-class DatabaseLedger(OfTable, SinkLedger):
-    """Which batches are in, by the ledger beside the table; a text that has not its digest plans nothing."""
+class DatabaseLedger(SinkTable, SinkLedger):
+    """The batches that are in, by the ledger next to the table; plans whose digest differs are ignored."""
 
     def last_batch(self, context: SinkContext) -> int | None:
         last = self._last(context)
@@ -37,7 +33,7 @@ class DatabaseLedger(OfTable, SinkLedger):
         last = self._last(context)
         return None if last is None else last.checkpoint
 
-    def _last(self, context: SinkContext) -> BatchLine | None:
+    def _last(self, context: SinkContext) -> KeptLine | None:
         dialect = self.dialect()
         with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
             return Ledger(connection, dialect, context, self.table).last()
@@ -45,29 +41,29 @@ class DatabaseLedger(OfTable, SinkLedger):
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         dialect = self.dialect()
-        with reading(dialect, f"query '{context.query}'") as connection:
-            return dict(Ledger(connection, dialect, context, self.table).plans(first))
+        with open_reader(dialect, f"query '{context.query}'") as connection:
+            return Ledger(connection, dialect, context, self.table).plans(first)
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
     """The table and its last batch, read in one transaction, with the rows that were quarantined."""
     from pyspark.sql.types import StructType
 
-    with reading(dialect, f"query '{context.query}'") as connection:
+    with open_reader(dialect, f"query '{context.query}'") as connection:
         run(connection, dialect.begin_read)
         spelled, name = name, dialect.real_name(connection, name)
         ledger = Ledger(connection, dialect, context, name)
-        owner, last = ledger.owner() or ledger.owner(spelled), ledger.last()
+        owner, last = ledger.owner_by(spelled), ledger.last()
         if owner is None or not owner.is_of(context):
             raise no_result(f"table '{name}'", context)
         schema = StructType.fromJson(json.loads(owner.schema))
-        known, _ = columns(schema)
-        shown = ", ".join(dialect.readable(column) for column in known)
+        result_columns, _ = columns(schema)
+        shown = ", ".join(dialect.readable(column) for column in result_columns)
         rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
         replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
-        aside = [json.loads(text) for text in QuarantineTable(connection, dialect, context, name).rows()]
+        aside = [json.loads(text) for text in QuarantineTable.beside(ledger).rows()]
         run(connection, "COMMIT")
-    rejected = restore(spark, [[_values(row, known) for row in aside]], schema) if aside else None
+    rejected = restore(spark, [[_values(row, result_columns) for row in aside]], schema) if aside else None
     return Snapshot(
         rows=rows, batch=None if last is None else last.batch, key=tuple(key), rejected=rejected, replayed=replayed
     )

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from headrace.connectors.sql.dialect import Connection, Dialect, StagedTable, StageError, Stager
+from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
-from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, flat
-from headrace.contract import OptionError, SinkContext
+from headrace.contract import SinkContext
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.plan_text import is_clustered, shuffled_bytes
 
@@ -41,8 +41,6 @@ TINY_BYTES = 1 << 20
 _ROW_BITS = (1 << 33) - 1
 _AT = "_headrace_at"
 SHARED_KEY_FIX = "name columns in key that together identify a row of the result"
-COLUMNS = "kind STRING, name STRING, rows BIGINT, body BINARY"
-_ROWS, _PART, _BAD, _BAD_PART, _ROW, _FAULT = "rows", "part", "bad", "bad part", "row", "fault"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,13 +144,16 @@ class Stage:
             frame = frame.sortWithinPartitions(*[f"c{self.names.index(name)}" for name in self.key])
         # On this machine alone, no attempt outlives its batch.
         task = replace(self, turn=None) if local else self
-        reports = frame.mapInArrow(task.stage, COLUMNS).toArrow().to_pylist()
+        reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
         return content_of(reports, empty)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write one partition and report."""
-        for report in self._reports(batches):
-            yield report.as_batch()
+        """Write one partition and report it: its content, or why it could not be written, pickled."""
+        import pyarrow as pa
+
+        # Raised, an error would come as Spark's text.
+        if (report := self._write(batches)) is not None:
+            yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
     def sifted(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
@@ -161,7 +162,7 @@ class Stage:
             table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
             bad += doubled
         if bad and not self.quarantines:
-            raise RowError(str(bad[0]), bad[0].reason, bad[0].fix)
+            raise RowError(bad[0])
         return table, bad
 
     def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
@@ -176,7 +177,8 @@ class Stage:
         bad = bad_rows(doubled, self.columns, [reason] * doubled.num_rows)
         return table.filter(pc.invert(twice)), [replace(row, fix=SHARED_KEY_FIX) for row in bad]
 
-    def _reports(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Report]:
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Content | RowError | StageError | None:
+        """Write one partition; None: it has no rows."""
         writing = _Writing(self, f"{self.prefix}{uuid.uuid4().hex[:12]}")
         try:
             for table in self._chunks(batches):
@@ -185,14 +187,11 @@ class Stage:
                     good, doubled = self._apart(good)
                     bad += doubled
                 if bad and not self.quarantines:
-                    yield Report(_ROW, bad[0].reason, body=json.dumps([str(bad[0]), bad[0].fix]).encode())
-                    return
+                    return RowError(bad[0])
                 writing.add(good, bad)
-            yield from writing.end()
+            return writing.end()
         except self.dialect.errors as error:
-            # As an exception it would come as Spark's text.
-            problem, passes = self.dialect.explain(error), self.dialect.is_transient(error)
-            yield Report(_FAULT, body=json.dumps([problem.code, problem.what, problem.fix, passes]).encode())
+            return StageError(self.dialect.explain(error), self.dialect.is_transient(error))
         finally:
             writing.give_up()
 
@@ -246,7 +245,7 @@ class _Writing:
         if self.rows > self.stage.driver_rows or self.bytes > min(DRIVER_BYTES, self.stage.widest or DRIVER_BYTES):
             for table in self.held:
                 self._stager(self.name, self.stage.columns).add(table)
-            self.held = []
+            self.held = [good.schema.empty_table()]
         if self.bad_rows > self.stage.driver_rows:
             columns = tuple(ResultColumn(name, "text", StringType()) for name in BAD_COLUMNS)
             values = {"reason": [row.reason for row in self.held_bad], "row_values": list(map(row_text, self.held_bad))}
@@ -258,21 +257,23 @@ class _Writing:
             self.open[name] = self.stage.dialect.stager(name, columns)
         return self.open[name]
 
-    def end(self) -> Iterator[Report]:
+    def end(self) -> Content | None:
+        import pyarrow as pa
+
         for stager in self.open.values():
             stager.finish()
         self._drop_late()
-        bad_name = f"{self.name}_bad"
-        if self.name in self.open:
-            yield Report(_PART, self.name, self.rows)
-        elif self.rows:
-            yield Report(_ROWS, rows=self.rows, body=_body(self.held))
-        if bad_name in self.open:
-            yield Report(_BAD_PART, bad_name, self.bad_rows)
-        elif self.held_bad:
-            lines = "\n".join(json.dumps([row.reason, row.values], default=bytes.hex) for row in self.held_bad)
-            yield Report(_BAD, rows=self.bad_rows, body=lines.encode())
+        parts, bad_parts = (
+            self._staged_tables(self.name, self.rows),
+            self._staged_tables(f"{self.name}_bad", self.bad_rows),
+        )
         self.open = {}
+        if not self.held:
+            return None
+        return Content(table=pa.concat_tables(self.held), parts=parts, bad=tuple(self.held_bad), bad_parts=bad_parts)
+
+    def _staged_tables(self, name: str, rows: int) -> tuple[StagedTable, ...]:
+        return (StagedTable(name, rows),) if name in self.open else ()
 
     def _drop_late(self) -> None:
         """Drop what nobody will read.
@@ -294,17 +295,6 @@ class _Writing:
 def row_text(row: BadRow) -> str:
     """The values of a row that was quarantined, as JSON; binary ones as hexadecimal digits."""
     return json.dumps(dict(row.values), default=bytes.hex, ensure_ascii=False)
-
-
-def _body(tables: Sequence[pa.Table]) -> bytes:
-    """Few rows, which travel themselves."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
-        for table in tables:
-            writer.write_table(table)
-    return bytes(sink.getvalue())
 
 
 def _last_key_begins(table: pa.Table, key: Sequence[str]) -> int:
@@ -331,59 +321,40 @@ class Content:
 
 
 class RowError(Exception):
-    """A row that the table does not take, and what the query or the table can do about it."""
+    """A row that the table does not take."""
 
-    def __init__(self, row: str, reason: str, fix: str) -> None:
-        super().__init__(f"{reason} in the row {row}")
-        self.fix = fix
+    def __init__(self, row: BadRow) -> None:
+        super().__init__(row)
+        self.fix = row.fix
 
-
-class Report(NamedTuple):
-    """One report: its kind, the staging table that it tells of, how many rows, and what the kind needs besides."""
-
-    kind: str
-    name: str = ""
-    rows: int = 0
-    body: bytes = b""
-
-    def as_batch(self) -> pa.RecordBatch:
-        """The report as Spark takes it, in the columns COLUMNS."""
-        import pyarrow as pa
-
-        types = (pa.string(), pa.string(), pa.int64(), pa.binary())
-        arrays = [pa.array([value], type_) for value, type_ in zip(self, types, strict=True)]
-        return pa.record_batch(arrays, names=list(self._fields))
+    def __str__(self) -> str:
+        row: BadRow = self.args[0]
+        return f"{row.reason} in the row {row}"
 
 
-def content_of(found: Iterable[Mapping[str, Any]], empty: pa.Table) -> Content:
-    """What all tasks have reported; raises RowError or StageError for what one of them could not write."""
+def content_of(reports: Iterable[bytes], empty: pa.Table) -> Content:
+    """Join what all tasks have reported; raises RowError or StageError for what one of them could not write."""
     import pyarrow as pa
 
-    reports = [Report(**report) for report in found]
-    for report in reports:
-        if report.kind == _ROW:
-            row, fix = json.loads(report.body)
-            raise RowError(row, report.name, fix)
-    for report in reports:
-        if report.kind == _FAULT:
-            code, what, fix, is_transient = json.loads(report.body)
-            raise StageError(OptionError(code=code, what=what, fix=fix), is_transient=is_transient)
-    tables = [pa.ipc.open_stream(each.body).read_all() for each in reports if each.kind == _ROWS]
-    bad = [line for each in reports if each.kind == _BAD for line in each.body.decode().split("\n") if line]
+    contents = list(map(pickle.loads, reports))
+    for kind in (RowError, StageError):
+        if fault := next((content for content in contents if isinstance(content, kind)), None):
+            raise fault
+    tables = [content.table for content in contents if content.table.num_rows]
     return Content(
         table=pa.concat_tables(tables) if tables else empty,
-        parts=tuple(StagedTable(each.name, each.rows) for each in reports if each.kind == _PART),
-        bad=tuple(BadRow(*json.loads(line)) for line in bad),
-        bad_parts=tuple(StagedTable(each.name, each.rows) for each in reports if each.kind == _BAD_PART),
+        parts=tuple(part for content in contents for part in content.parts),
+        bad=tuple(row for content in contents for row in content.bad),
+        bad_parts=tuple(part for content in contents for part in content.bad_parts),
     )
 
 
-def drop_staged(connection: Connection, dialect: Dialect, context: SinkContext, epoch: int) -> None:
+def drop_staged(ledger: Ledger, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
-    prefix = _staging(context)
-    begun = [(name, name.removeprefix(prefix).partition("_")[0]) for name in dialect.staged(connection, prefix)]
-    old = [name for name, number in begun if not number.isdigit() or int(number) <= epoch]
-    dialect.drop_staged(connection, old)
+    prefix, dialect = _staging(ledger.context), ledger.dialect
+    epochs = {name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged(ledger.connection, prefix)}
+    old = [name for name, number in epochs.items() if not number.isdigit() or int(number) <= epoch]
+    dialect.drop_staged(ledger.connection, old)
 
 
 def staging_prefix(context: SinkContext, epoch: int) -> str:
@@ -393,7 +364,7 @@ def staging_prefix(context: SinkContext, epoch: int) -> str:
 
 def _staging(context: SinkContext) -> str:
     whose = f"{context.application}\n{context.query}\n{context.generation}"
-    return f"{OWN_PREFIX}s_{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
+    return f"{STAGED_PREFIX}{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
 
 
 def estimated_bytes(frame: DataFrame) -> int:

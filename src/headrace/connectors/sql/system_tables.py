@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from headrace.connectors.sql.dialect import Connection, Dialect, rows_of, run
+from headrace.connectors.sql.limits import ExistingTable
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
@@ -73,7 +74,7 @@ class OwnTable:
         """Create the table, or add the columns that a later form has; raises SinkError where one has no default."""
         missing, columns = self.missing_columns(connection, dialect), self.columns_in(dialect)
         if missing == columns:
-            parts = [declared(column, dialect) for column in columns]
+            parts = [_declare(column, dialect) for column in columns]
             if self.key:
                 parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
             suffix = dialect.create_suffix((), ())
@@ -84,7 +85,7 @@ class OwnTable:
             raise SinkError(code="HR407", what=what, fix=fix)
         else:
             for column in missing:
-                run(connection, f"ALTER TABLE {self.name} ADD COLUMN {declared(column, dialect)}")
+                run(connection, f"ALTER TABLE {self.name} ADD COLUMN {_declare(column, dialect)}")
 
 
 def _texts(*names: str) -> tuple[OwnColumn, ...]:
@@ -164,6 +165,9 @@ FORMS = (EPOCHS_FORM, LEDGER_FORM, TABLES_FORM, QUARANTINE_FORM)
 MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
 
 
+_Lines = TypeVar("_Lines", bound="OwnLines")
+
+
 @dataclass(frozen=True)
 class OwnLines:
     """What Headrace's own tables keep of one life and its table, on a connection; the caller holds the transaction."""
@@ -178,13 +182,30 @@ class OwnLines:
         """Whose lines they are, as `MINE` asks for it."""
         return self.context.application, self.context.query, self.context.generation, self.table
 
+    @classmethod
+    def beside(cls: type[_Lines], lines: OwnLines) -> _Lines:
+        """Return those of the same life and table, on the same connection."""
+        return cls(lines.connection, lines.dialect, lines.context, lines.table)
+
+    def existing(self, name: str) -> ExistingTable | None:
+        return self.dialect.existing(self.connection, name)
+
+    def has_table(self, name: str) -> bool:
+        return self.existing(name) is not None
+
+    def quote(self, name: str) -> str:
+        return self.dialect.quote(name)
+
     def select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a statement with question marks gives."""
-        return list(rows_of(self.connection, self.dialect.own(statement), values))
+        """Return the rows of a statement; question marks stand for the values."""
+        return list(rows_of(self.connection, self.dialect.own(statement) if values else statement, values))
+
+    def count_rows(self, table: str) -> int:
+        return int(self.select(f"SELECT COUNT(*) FROM {self.quote(table)}")[0][0])
 
     def run(self, statement: str, *values: object) -> None:
-        """Run a statement with question marks for its effect."""
-        run(self.connection, self.dialect.own(statement), values)
+        """Run a statement; question marks stand for the values."""
+        run(self.connection, self.dialect.own(statement) if values else statement, values)
 
     def enter(self, form: OwnTable, *values: object) -> None:
         self.run(form.insert, *values)
@@ -218,7 +239,7 @@ def exclusive(connection: Connection, dialect: Dialect) -> Iterator[None]:
         run(connection, statement)
 
 
-def declared(column: OwnColumn, dialect: Dialect) -> str:
+def _declare(column: OwnColumn, dialect: Dialect) -> str:
     if column.kind == "counter":
         return f"{column.name} {dialect.counter}"
     types = {"text": dialect.key_text, "long text": dialect.long_text, "number": "BIGINT"}

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
-from headrace.connectors.exactly_once import Admitted, BatchLine, KeptLine
-from headrace.connectors.sql.dialect import rows_of, run
-from headrace.connectors.sql.generations import locked, looking
+from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.result_table import ResultTable, result_table
+from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER, LEDGER_FORM, TABLES_FORM
-from headrace.connectors.sql.transactions import OfTable, writing
+from headrace.connectors.sql.transactions import open_writer
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename
 from headrace.errors import Finding, NothingChanged, SinkError
 
@@ -26,29 +25,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableAdoption(OfTable, SinkAdoption):
+class TableAdoption(SinkTable, SinkAdoption):
     """A table that another program has written: its rows, and the line by which they are the query's."""
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
-        dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
-        with looking(dialect, context) as connection:
-            table = table.as_known(connection, dialect)
-            ledger = Ledger(connection, dialect, context, table.name)
-            owner = None if TABLES_FORM.missing_columns(connection, dialect) else table.owner(ledger)
-            _require_fit(ledger, table, self.system, owner)
-            _require_free(ledger, known=not LEDGER_FORM.missing_columns(connection, dialect))
-            [(rows,)] = rows_of(connection, f"SELECT COUNT(*) FROM {dialect.quote(table.name)}")
-            return (Held(count=int(rows), what=f"rows of table '{table.name}' in {self.system}"),)
+        table = result_table(self.table, self.key, frame.schema, context)
+        with self.open_ledger(context) as ledger:
+            table = table.as_known(ledger)
+            is_kept = not TABLES_FORM.missing_columns(ledger.connection, ledger.dialect)
+            _require_fit(ledger, table, self.system, table.owner(ledger) if is_kept else None)
+            _require_free(ledger, is_kept=not LEDGER_FORM.missing_columns(ledger.connection, ledger.dialect))
+            return (Held(count=ledger.count_rows(table.name), what=f"rows of table '{table.name}' in {self.system}"),)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        dialect, table = self.dialect(), result_table(self.table, self.key, frame.schema, context)
+        table = result_table(self.table, self.key, frame.schema, context)
         line = watermark = None
         if batch is not None:
             planned = planned_batch(Checkpoint(context.checkpoint), batch)
             line = KeptLine.of(context, batch, planned).after(None)
             watermark = None if planned is None else planned.entry.watermark
-        with locked(dialect, table.name, context) as ledger:
-            table = table.as_known(ledger.connection, dialect)
+        with self.lock_ledger(context) as ledger:
+            table = table.as_known(ledger)
             owner, last = table.owner(ledger), ledger.last()
             if owner is not None and owner.is_of(context) and _is_entered(last, line):
                 return
@@ -56,11 +53,11 @@ class TableAdoption(OfTable, SinkAdoption):
             _require_free(ledger)
             ledger.own(frame.schema.json())
             if line is not None:
-                # Which of the rows that batch has written nobody knows.
+                # Which of the rows that batch has written is not known.
                 ledger.add(Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0)
 
 
-def _is_entered(last: BatchLine | None, line: KeptLine | None) -> bool:
+def _is_entered(last: KeptLine | None, line: KeptLine | None) -> bool:
     """Whether the ledger ends with `line`, as it does after a crash."""
     if last is None or line is None:
         return False
@@ -68,17 +65,16 @@ def _is_entered(last: BatchLine | None, line: KeptLine | None) -> bool:
 
 
 def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner | None) -> None:
-    connection, dialect, context = ledger.connection, ledger.dialect, ledger.context
-    there = dialect.existing(connection, table.name)
+    context, there = ledger.context, ledger.existing(table.name)
     if there is None:
         what = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
         fix = "name the table that the former job writes to, or put it back"
         raise SinkError(code="HR596", what=what, fix=fix)
-    list(table.changes(there, dialect, context, owner, adds=False))
+    list(table.changes(ledger, there, owner, adds=False))
     if owner is None:
         table.require_here(owner, there.elsewhere)
     elif not owner.is_of(context):
-        table.require_ours(connection, dialect, context, owner, there.elsewhere)
+        table.require_ours(ledger, owner, there.elsewhere)
     if findings := list(_foreign_values(ledger, table)):
         raise SinkError(findings)
 
@@ -90,9 +86,9 @@ def _foreign_values(ledger: Ledger, table: ResultTable) -> Iterator[Finding]:
         condition = dialect.foreign_values(column)
         if not condition:
             continue
-        name, place = dialect.quote(column.name), dialect.quote(table.name)
-        found = f"SELECT COUNT(*), MIN({name}) FROM {place} WHERE {name} IS NOT NULL AND ({condition})"
-        [(count, first)] = rows_of(ledger.connection, found)
+        name, place = ledger.quote(column.name), ledger.quote(table.name)
+        foreign = f"SELECT COUNT(*), MIN({name}) FROM {place} WHERE {name} IS NOT NULL AND ({condition})"
+        [(count, first)] = ledger.select(foreign)
         if count:
             yield Finding(
                 code="HR596",
@@ -110,8 +106,8 @@ _FORMS = {
 }
 
 
-def _require_free(ledger: Ledger, *, known: bool = True) -> None:
-    last = ledger.last() if known else None
+def _require_free(ledger: Ledger, *, is_kept: bool = True) -> None:
+    last = ledger.last() if is_kept else None
     if last is not None:
         what = (
             f"the ledger beside table '{ledger.table}' has batches of query '{ledger.context.query}' already, up to "
@@ -122,42 +118,40 @@ def _require_free(ledger: Ledger, *, known: bool = True) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRename(OfTable, SinkRename):
+class TableRename(SinkTable, SinkRename):
     """The ledger of a table under the query's new name, or the table itself; `renamed_from`: what it was called."""
 
     renamed_from: str = ""
 
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        dialect = self.dialect()
-        ledger = f"the ledger of query '{former}'"
+        dialect, ledger = self.dialect(), f"the ledger of query '{former}'"
         cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
-        with writing(dialect, cannot, done) as (connection, transaction):
+        with open_writer(dialect, cannot, done) as (connection, transaction):
             if dialect.existing(connection, LEDGER) is None:
                 return
-            table = dialect.real_name(connection, self.table)
-            old, new = (Ledger(connection, dialect, each, table) for each in (replace(context, query=former), context))
+            new = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
+            old = replace(new, context=replace(context, query=former))
             old.create()
             new.create()
             with transaction.begin(connection, dialect):
                 new.owner(lock=True)
                 epoch = max(old.epoch(lock=True), new.epoch(lock=True)) + 1
                 if old.has_lines and new.has_lines:
-                    what = f"the ledger beside table '{table}' has batches of '{former}' and of '{context.query}'"
+                    what = f"the ledger beside table '{new.table}' has batches of '{former}' and of '{context.query}'"
                     fix = f"let the query have another name; or delete the lines of '{context.query}' in {LEDGER}, if "
-                    raise NothingChanged(code="HR549", what=what, fix=f"{fix}nobody needs them")
+                    raise NothingChanged(code="HR549", what=what, fix=f"{fix}they are not needed")
                 old.rename(context.query)
-                for each in (old, new):
-                    each.enter_epoch(epoch)
-            drop_staged(connection, dialect, old.context, epoch)
+                old.enter_epoch(epoch)
+                new.enter_epoch(epoch)
+            drop_staged(old, epoch)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         dialect, name, former = self.dialect(), self.table, self.renamed_from
         cannot, done = (f"table '{former}' {verb} renamed to '{name}'" for verb in ("cannot be", "was"))
-        with writing(dialect, cannot, done) as (connection, transaction):
-            old, new = (
-                Ledger(connection, dialect, context, dialect.real_name(connection, each)) for each in (former, name)
-            )
-            if old.table == new.table or dialect.existing(connection, LEDGER) is None:
+        with open_writer(dialect, cannot, done) as (connection, transaction):
+            new = Ledger(connection, dialect, context, dialect.real_name(connection, name))
+            old = replace(new, table=dialect.real_name(connection, former))
+            if old.table == new.table or not new.has_table(LEDGER):
                 return
             old.create()
             new.create()
@@ -166,9 +160,8 @@ class TableRename(OfTable, SinkRename):
 
 
 def _rename(old: Ledger, new: Ledger) -> None:
-    connection, dialect = new.connection, new.dialect
     owner, owner_of_new = old.owner(lock=True), new.owner(lock=True)
-    is_old, is_new = (dialect.existing(connection, each.table) is not None for each in (old, new))
+    is_old, is_new = old.has_table(old.table), new.has_table(new.table)
     epoch = new.epoch(lock=True) + 1
     if owner is None or not owner.is_of(new.context):
         # Where the database ends a transaction with a rename, the ledger may have come alone.
@@ -187,4 +180,4 @@ def _rename(old: Ledger, new: Ledger) -> None:
         old.forget_owner(old.table)
     new.enter_epoch(epoch)
     if is_old:
-        run(connection, f"ALTER TABLE {dialect.quote(old.table)} RENAME TO {dialect.quote(new.table)}")
+        old.run(f"ALTER TABLE {old.quote(old.table)} RENAME TO {old.quote(new.table)}")

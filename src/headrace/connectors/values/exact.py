@@ -14,31 +14,19 @@ from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from headrace.connectors.values.rows import (
     INEXACT,
     MALFORMED,
     MISFIT,
     Fault,
-    anywhere,
-    changed,
     compose_message,
     excerpt,
+    find_changed,
     find_missing,
     find_undecoded,
+    is_anywhere,
     refuse,
 )
 from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
@@ -71,33 +59,32 @@ class Exact:
         self.kinds = {kind for kind, by in _LEFT_BY.items() if self.is_asked and given.isdisjoint(by)}
         self._in_utc = zone == "UTC"
 
-    def as_text(self, schema: StructType) -> StructType:
+    def as_text(self, schema: T.StructType) -> T.StructType:
         """The schema to read with: what is judged by its text is STRING."""
-        return StructType(
-            [StructField(each.name, self._text_type(each.dataType), each.nullable, each.metadata) for each in schema]
-        )
+        fields = [T.StructField(f.name, self._text_type(f.dataType), f.nullable, f.metadata) for f in schema]
+        return T.StructType(fields)
 
-    def judges(self, kind: DataType) -> bool:
+    def judges(self, kind: T.DataType) -> bool:
         """Whether a column of this type, or a part of it, is read as text."""
         return self._text_type(kind) != kind
 
-    def _usual(self, text: Column, kind: DataType) -> Column:
+    def _usual(self, text: Column, kind: T.DataType) -> Column:
         """The value of a text in its type's usual form, which is exact whenever it converts; NULL of any other text.
 
         Seen by lengths and single bytes, which takes a tenth of the time of a pattern.
         """
         length = F.octet_length(text)
-        if isinstance(kind, ByteType):
+        if isinstance(kind, T.ByteType):
             return text.try_cast(kind)
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, T.DecimalType):
             # Java's numbers take digits of all scripts.
             is_ascii = F.length(text) == length
             # Spark looks ten times as long for the place of a character as for whether it is there.
             is_short = (length <= kind.scale + 1) | ~text.substr(F.lit(1), length - kind.scale - 1).contains(".")
             form = is_short & is_ascii & ~text.contains("e") & ~text.contains("E")
-        elif isinstance(kind, DateType):
+        elif isinstance(kind, T.DateType):
             form = (length == 10) & _has(text, {5: "-", 8: "-"}) & _are_digits(text, 10)
-        elif isinstance(kind, TimestampType):
+        elif isinstance(kind, T.TimestampType):
             # A fraction of seven digits takes 22 characters; where the 20th is no digit, its seventh would be the 27th.
             has_seven = _are_digits(text, 20) | ((length > 26) & _are_digits(text, 27))
             form = _has_year(text) & ((length <= 21) | ~has_seven)
@@ -110,73 +97,73 @@ class Exact:
             form = (length == 19) & to_the_second
         return F.when(form, text.try_cast(kind))
 
-    def value(self, text: Column, kind: DataType) -> Column:
+    def value(self, text: Column, kind: T.DataType) -> Column:
         """The value of a column that was read as text; NULL where it does not convert."""
         if not self.judges(kind):
             return text
-        if isinstance(kind, StructType):
-            parts = [self.value(text.getField(each.name), each.dataType).alias(each.name) for each in kind]
+        if isinstance(kind, T.StructType):
+            parts = [self.value(text.getField(field.name), field.dataType).alias(field.name) for field in kind]
             return F.when(text.isNotNull(), F.struct(*parts))
-        if isinstance(kind, ArrayType):
+        if isinstance(kind, T.ArrayType):
             return F.transform(text, lambda part: self.value(part, kind.elementType))
-        if isinstance(kind, MapType):
+        if isinstance(kind, T.MapType):
             return F.transform_values(text, lambda _, part: self.value(part, kind.valueType))
-        if isinstance(kind, TimestampType) and self.format == "json":
+        if isinstance(kind, T.TimestampType) and self.format == "json":
             # What is usual comes first: to look for a number in each row took ten times as long.
             number = F.when(~_has_year(text) & _is_epoch(text), F.timestamp_seconds(text.try_cast("bigint")))
             return F.coalesce(number, text.try_cast(kind))
         return text.try_cast(kind)
 
-    def is_bad(self, text: Column, kind: DataType) -> Column:
+    def is_bad(self, text: Column, kind: T.DataType) -> Column:
         """Whether a text of a type that is judged does not convert, or not exactly; NULL is never bad."""
-        return anywhere(text, kind, self.judges, self._is_bad_text)
+        return is_anywhere(text, kind, self.judges, self._is_bad_text)
 
-    def _is_bad_text(self, text: Column, kind: DataType) -> Column:
+    def _is_bad_text(self, text: Column, kind: T.DataType) -> Column:
         bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
         return text.isNotNull() & self._usual(text, kind).isNull() & bad
 
-    def checked(self, name: str, text: Column, kind: DataType) -> Column | None:
+    def check(self, name: str, text: Column, kind: T.DataType) -> Column | None:
         """The exact value of a text; any other fails with what `described` says. None: a type that is not judged so.
 
         Spark compiles each step that it may come to, so that each stands here once, the usual one first.
         """
-        if not self.judges(kind) or isinstance(kind, StructType | ArrayType | MapType):
+        if not self.judges(kind) or isinstance(kind, T.StructType | T.ArrayType | T.MapType):
             return None
         exact = F.when(self._is_exact(text, kind), self.value(text, kind))
-        refused = F.when(text.isNotNull(), F.raise_error(self.described(name, text, kind)))
+        refused = F.when(text.isNotNull(), F.raise_error(self.describe_refusal(name, text, kind)))
         return F.coalesce(self._usual(text, kind), exact, refused)
 
-    def described(self, name: str, text: Column, kind: DataType) -> Column:
+    def describe_refusal(self, name: str, text: Column, kind: T.DataType) -> Column:
         """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
-        nested = isinstance(kind, StructType | ArrayType | MapType)
+        nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
         shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
         column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
         return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), excerpt(shown), F.lit("`"))
 
-    def _is_exact(self, text: Column, kind: DataType) -> Column:
-        if isinstance(kind, ByteType):
+    def _is_exact(self, text: Column, kind: T.DataType) -> Column:
+        if isinstance(kind, T.ByteType):
             return F.lit(True)
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, T.DecimalType):
             return _is_exact_decimal(text, kind)
-        if isinstance(kind, DateType):
+        if isinstance(kind, T.DateType):
             return text.rlike(_EXACT_DATE)
-        if not isinstance(kind, TimestampType):
+        if not isinstance(kind, T.TimestampType):
             return text.rlike(_EXACT_NTZ)
         year, fine = _has_year(text) | text.rlike(r"^\s*\d{4}-"), ~text.rlike(_TOO_FINE)
-        # A number in JSON counts seconds; as text it cannot be told from a year if it has the length of one.
+        # A number in JSON counts seconds; as text it looks like a year if it has the length of one.
         return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
 
-    def _text_type(self, kind: DataType) -> DataType:
-        if isinstance(kind, StructType):
+    def _text_type(self, kind: T.DataType) -> T.DataType:
+        if isinstance(kind, T.StructType):
             return self.as_text(kind)
-        if isinstance(kind, ArrayType):
-            return ArrayType(self._text_type(kind.elementType), kind.containsNull)
-        if isinstance(kind, MapType):
-            return MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
-        if isinstance(kind, ByteType) and self._has_bytes:
-            return ShortType()
-        return StringType() if kind.typeName() in self.kinds else kind
+        if isinstance(kind, T.ArrayType):
+            return T.ArrayType(self._text_type(kind.elementType), kind.containsNull)
+        if isinstance(kind, T.MapType):
+            return T.MapType(kind.keyType, self._text_type(kind.valueType), kind.valueContainsNull)
+        if isinstance(kind, T.ByteType) and self._has_bytes:
+            return T.ShortType()
+        return T.StringType() if kind.typeName() in self.kinds else kind
 
 
 class Judged:
@@ -186,12 +173,12 @@ class Judged:
     """
 
     def __init__(
-        self, rules: TextRules, frame: DataFrame, schema: StructType | None, besides: tuple[str | None, ...] = ()
+        self, rules: TextRules, frame: DataFrame, schema: T.StructType | None, besides: tuple[str | None, ...] = ()
     ) -> None:
         self.rules, self.frame, self.schema = rules, frame, schema
         self.zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
         self.exact = Exact(rules, self.zone)
-        self.fields = [each for each in schema or () if each.name != CORRUPT_RECORD]
+        self.fields = [field for field in schema or () if field.name != CORRUPT_RECORD]
         self.columns = [name for name in frame.columns if name not in (*OWN_COLUMNS, *besides)]
 
     @property
@@ -203,14 +190,15 @@ class Judged:
 
     def checked(self) -> list[Column]:
         """The columns with their declared types, each of which fails at a fault; none where nothing can be wrong."""
-        columns = {
-            each.name: self.exact.checked(each.name, F.col(f"`{each.name}`"), each.dataType) for each in self.fields
-        }
-        refused = {name: column for name, column in columns.items() if column is not None}
+        refused = {}
+        for field in self.fields:
+            column = self.exact.check(field.name, F.col(f"`{field.name}`"), field.dataType)
+            if column is not None:
+                refused[field.name] = column
         faults = self._faults(besides=refused)
         return refuse({**self._values(), **refused}, faults)
 
-    def whole(self) -> DataFrame:
+    def require_readable(self) -> DataFrame:
         """The rows; the first one of which no column could be read fails."""
         if CORRUPT_RECORD not in self.frame.columns:
             return self.frame
@@ -218,46 +206,46 @@ class Judged:
         fails = F.raise_error(shown).cast("boolean")
         return self.frame.where(F.when(F.col(CORRUPT_RECORD).isNotNull(), fails).otherwise(F.lit(True)))
 
-    def converted(self) -> list[Column]:
+    def convert_columns(self) -> list[Column]:
         """The columns with their declared types."""
         return [value.alias(name) for name, value in self._values().items()]
 
-    def good(self, metric: str) -> DataFrame:
+    def good_rows(self, metric: str) -> DataFrame:
         """The rows that do not break the schema; the others are counted under `metric`."""
-        return self._counted(metric).where(~self._is_bad()).select(*self.converted())
+        return self._count_bad_rows(metric).where(~self._is_bad()).select(*self.convert_columns())
 
-    def bad(self, metric: str, *, file: str = "file") -> DataFrame:
+    def bad_rows(self, metric: str, *, file: str = "file") -> DataFrame:
         """The rows that break the schema, as (file, record, batch), counted as well; `file` is its column."""
         columns = F.struct(*[F.col(f"`{name}`") for name in self.columns])
         record = F.col(RECORD) if RECORD in self.frame.columns else F.coalesce(CORRUPT_RECORD, F.to_json(columns))
-        rows = self._counted(metric).where(self._is_bad())
+        rows = self._count_bad_rows(metric).where(self._is_bad())
         return rows.select(F.col(file).alias("file"), record.alias("record"), "batch")
 
     def _values(self) -> dict[str, Column]:
         values = {name: F.col(f"`{name}`") for name in self.frame.columns if name not in OWN_COLUMNS}
-        for each in self.fields:
-            values[each.name] = self.exact.value(values[each.name], each.dataType)
+        for field in self.fields:
+            values[field.name] = self.exact.value(values[field.name], field.dataType)
         return values
 
     def _faults(self, besides: Container[str] = ()) -> list[tuple[str, Fault]]:
         """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
-        read = self.fields or [each for each in self.frame.schema if each.name in self.columns]
-        found = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
+        read = self.fields or [field for field in self.frame.schema if field.name in self.columns]
+        faults = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
         if not self.exact.is_asked:
-            return found
-        for each in self.fields:
-            if self.exact.judges(each.dataType) and each.name not in besides:
-                text = F.col(f"`{each.name}`")
-                said = self.exact.described(each.name, text, each.dataType)
-                found.append((each.name, (said, self.exact.is_bad(text, each.dataType))))
-        return [*found, *changed(StructType(self.fields), self.rules)]
+            return faults
+        for field in self.fields:
+            if self.exact.judges(field.dataType) and field.name not in besides:
+                text = F.col(f"`{field.name}`")
+                message = self.exact.describe_refusal(field.name, text, field.dataType)
+                faults.append((field.name, (message, self.exact.is_bad(text, field.dataType))))
+        return [*faults, *find_changed(T.StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
         # A question that NULL does not answer is no fault, and the row stays.
         faults = [F.coalesce(bad, F.lit(False)) for _, (_, bad) in self._faults()]
         return reduce(or_, faults, F.col(CORRUPT_RECORD).isNotNull())
 
-    def _counted(self, metric: str) -> DataFrame:
+    def _count_bad_rows(self, metric: str) -> DataFrame:
         """The rows; how many break the schema, and of how many no column could be read, is counted.
 
         The second names every column; Spark's reader would otherwise judge a row by the columns in use only.
@@ -269,7 +257,7 @@ class Judged:
         return self.frame.observe(metric, *counts)
 
 
-def _is_exact_decimal(text: Column, kind: DecimalType) -> Column:
+def _is_exact_decimal(text: Column, kind: T.DecimalType) -> Column:
     """Whether nothing but zeros lies behind the scale, also where an exponent moves the point."""
     plain = text.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{kind.scale}}}0*\s*$")
     whole, fraction, exponent = (
@@ -289,7 +277,7 @@ def _is_epoch(text: Column) -> Column:
 
 
 def _has_year(text: Column) -> Column:
-    """Whether a text begins with a year of four digits, as far as that is told by what follows it."""
+    """Whether a text begins with a year of four digits, as far as the character after it shows."""
     return _has(text, {5: "-"})
 
 

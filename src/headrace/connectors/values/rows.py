@@ -2,8 +2,8 @@
 
 A value that must be there, text of another encoding, and what Spark's csv and json readers change by their own rules:
 RFC 4180 doubles a quote inside of quotes. Spark's csv reader takes a backslash for that, and leaves both quotes, and
-those around them, in the value. A number beyond the largest DOUBLE or FLOAT becomes Infinity. Whoever names the option
-that says how it is meant has chosen, and his values are left as Spark reads them.
+those around them, in the value. A number beyond the largest DOUBLE or FLOAT becomes Infinity. Where an option
+says how such values are meant, they are left as Spark reads them.
 
 To judge and convert a row takes some hundred expressions, and each of them is a question to the JVM: half of the time
 that a source took. A query makes its sources at a check, at a start and at a verification, and queries share them.
@@ -20,16 +20,7 @@ from typing import TypeAlias
 from pyspark import SparkContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import types as T
 
 from headrace.connectors.values.rules import PLACE, TextRules
 
@@ -56,58 +47,62 @@ _lock = threading.Lock()
 _known: dict[Hashable, tuple[SparkContext, tuple[Column, ...]]] = {}
 
 
-def find_missing(fields: Iterable[StructField]) -> Iterator[tuple[str, Fault]]:
+def find_missing(fields: Iterable[T.StructField]) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that lacks a value which is declared NOT NULL, in a part of it too, by its name.
 
     Spark's readers make every column nullable.
     """
-    for each in fields:
-        column = F.col(f"`{each.name}`")
-        if lacks := _lacks(column, each):
-            yield each.name, (compose_message(MISSING, each.name, F.col(PLACE)), reduce(or_, lacks))
+    for field in fields:
+        column = F.col(f"`{field.name}`")
+        if lacks := _lacks(column, field):
+            yield field.name, (compose_message(MISSING, field.name, F.col(PLACE)), reduce(or_, lacks))
 
 
-def _lacks(column: Column, field: StructField) -> list[Column]:
+def _lacks(column: Column, field: T.StructField) -> list[Column]:
     """The condition that a field, or a part of it, lacks a value."""
     return [*([] if field.nullable else [column.isNull()]), *_parts_lack(column, field.dataType)]
 
 
-def _parts_lack(column: Column, kind: DataType) -> list[Column]:
-    if isinstance(kind, StructType):
-        parts = [lacks for each in kind for lacks in _lacks(column.getField(each.name), each)]
+def _parts_lack(column: Column, kind: T.DataType) -> list[Column]:
+    if isinstance(kind, T.StructType):
+        parts = [lacks for field in kind for lacks in _lacks(column.getField(field.name), field)]
         return [column.isNotNull() & reduce(or_, parts)] if parts else []
-    inner = kind.elementType if isinstance(kind, ArrayType) else kind.valueType if isinstance(kind, MapType) else None
-    if inner is None or not _parts_lack(F.lit(None), inner):
+    if isinstance(kind, T.MapType):
+        values, inner = F.map_values(column), kind.valueType
+    elif isinstance(kind, T.ArrayType):
+        values, inner = column, kind.elementType
+    else:
         return []
-    values = F.map_values(column) if isinstance(kind, MapType) else column
+    if not _parts_lack(F.lit(None), inner):
+        return []
     return [F.coalesce(F.exists(values, lambda part: reduce(or_, _parts_lack(part, inner))), F.lit(False))]
 
 
-def find_undecoded(fields: Iterable[StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
+def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column with text that holds what is no UTF-8, by its name.
 
-    Whoever names an encoding takes that upon himself.
+    A source that names an encoding is not checked.
     """
     if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
         return
-    for each in fields:
-        if _holds_text(each.dataType):
-            column = F.col(f"`{each.name}`")
+    for field in fields:
+        if _holds_text(field.dataType):
+            column = F.col(f"`{field.name}`")
             test = _is_no_utf8 if rules.has_bytes else _has_replacement
             yield (
-                each.name,
+                field.name,
                 (
-                    compose_message(ENCODING, each.name, F.col(PLACE)),
-                    anywhere(column, each.dataType, _holds_text, test),
+                    compose_message(ENCODING, field.name, F.col(PLACE)),
+                    is_anywhere(column, field.dataType, _holds_text, test),
                 ),
             )
 
 
-def _is_no_utf8(text: Column, kind: DataType) -> Column:
+def _is_no_utf8(text: Column, kind: T.DataType) -> Column:
     return ~F.is_valid_utf8(text)
 
 
-def _has_replacement(text: Column, kind: DataType) -> Column:
+def _has_replacement(text: Column, kind: T.DataType) -> Column:
     return text.contains(_REPLACEMENT)
 
 
@@ -121,66 +116,66 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
     """The columns, each failing at the first value with a fault and naming its file, if the query reads it."""
     checked = []
     for name, column in columns.items():
-        for said, bad in (fault for faulty, fault in faults if faulty == name):
-            column = F.when(bad, F.raise_error(said)).otherwise(column)
+        for message, bad in (fault for faulty, fault in faults if faulty == name):
+            column = F.when(bad, F.raise_error(message)).otherwise(column)
         checked.append(column.alias(name))
     return checked
 
 
-def changed(schema: StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
+def find_changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
-    for each in schema:
-        column = F.col(f"`{each.name}`")
-        if rules.format == "csv" and isinstance(each.dataType, StringType) and not rules.is_named(*_QUOTES_MEANT):
-            # In quotes, with a doubled quote there, as far as the text that Spark made of it tells.
+    for field in schema:
+        column = F.col(f"`{field.name}`")
+        if rules.format == "csv" and isinstance(field.dataType, T.StringType) and not rules.is_named(*_QUOTES_MEANT):
+            # In quotes, with a doubled quote there, as far as the text that Spark made of it shows.
             doubled = column.startswith('"') & (column.substr(2, 2_000_000_000).contains('""') | (column == '""'))
-            yield each.name, (compose_message(QUOTES, each.name, F.col(PLACE), column), doubled)
-        if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(each.dataType):
-            shown = F.lit(each.dataType.simpleString())
-            infinite = anywhere(column, each.dataType, _holds_numbers, _is_infinite)
-            yield each.name, (compose_message(INFINITE, each.name, F.col(PLACE), shown), infinite)
+            yield field.name, (compose_message(QUOTES, field.name, F.col(PLACE), column), doubled)
+        if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(field.dataType):
+            shown = F.lit(field.dataType.simpleString())
+            infinite = is_anywhere(column, field.dataType, _holds_numbers, _is_infinite)
+            yield field.name, (compose_message(INFINITE, field.name, F.col(PLACE), shown), infinite)
 
 
-def _holds_numbers(kind: DataType) -> bool:
-    return _holds(kind, DoubleType, FloatType)
+def _holds_numbers(kind: T.DataType) -> bool:
+    return _holds(kind, T.DoubleType, T.FloatType)
 
 
-def _holds_text(kind: DataType) -> bool:
-    return _holds(kind, StringType)
+def _holds_text(kind: T.DataType) -> bool:
+    return _holds(kind, T.StringType)
 
 
-def _holds(kind: DataType, *kinds: type[DataType]) -> bool:
+def _holds(kind: T.DataType, *kinds: type[T.DataType]) -> bool:
     """Whether a type is one of `kinds`, or has a part of one; keys of maps do not count."""
-    if isinstance(kind, StructType):
-        return any(_holds(each.dataType, *kinds) for each in kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.StructType):
+        return any(_holds(field.dataType, *kinds) for field in kind)
+    if isinstance(kind, T.ArrayType):
         return _holds(kind.elementType, *kinds)
-    return _holds(kind.valueType, *kinds) if isinstance(kind, MapType) else isinstance(kind, kinds)
+    return _holds(kind.valueType, *kinds) if isinstance(kind, T.MapType) else isinstance(kind, kinds)
 
 
-def _is_infinite(number: Column, kind: DataType) -> Column:
+def _is_infinite(number: Column, kind: T.DataType) -> Column:
     return F.abs(number) == F.lit(float("inf"))
 
 
-def anywhere(
+def is_anywhere(
     column: Column,
-    kind: DataType,
-    judged: Callable[[DataType], bool],
-    test: Callable[[Column, DataType], Column],
+    kind: T.DataType,
+    judged: Callable[[T.DataType], bool],
+    test: Callable[[Column, T.DataType], Column],
 ) -> Column:
     """Whether a value in a column that is `judged`, or in a part of it that is, passes the test; NULL never does."""
-    found = F.lit(False)
-    if isinstance(kind, StructType):
-        for each in kind:
-            if judged(each.dataType):
-                found = found | anywhere(column.getField(each.name), each.dataType, judged, test)
-    elif isinstance(kind, ArrayType):
-        found = F.exists(column, lambda part: anywhere(part, kind.elementType, judged, test))
-    elif isinstance(kind, MapType):
-        found = F.exists(F.map_values(column), lambda part: anywhere(part, kind.valueType, judged, test))
+    passes = F.lit(False)
+    if isinstance(kind, T.StructType):
+        for field in kind:
+            if judged(field.dataType):
+                passes = passes | is_anywhere(column.getField(field.name), field.dataType, judged, test)
+    elif isinstance(kind, T.ArrayType):
+        passes = F.exists(column, lambda part: is_anywhere(part, kind.elementType, judged, test))
+    elif isinstance(kind, T.MapType):
+        passes = F.exists(F.map_values(column), lambda part: is_anywhere(part, kind.valueType, judged, test))
     else:
-        found = test(column, kind)
-    return F.coalesce(found, F.lit(False))
+        passes = test(column, kind)
+    return F.coalesce(passes, F.lit(False))
 
 
 def excerpt(text: Column) -> Column:
@@ -188,7 +183,7 @@ def excerpt(text: Column) -> Column:
     return F.translate(F.substring(text, 1, _SHOWN), "\r\n`", "  '")
 
 
-def kept(spark: SparkSession, key: Hashable, make: Callable[[], list[Column]]) -> tuple[Column, ...]:
+def reuse_columns(spark: SparkSession, key: Hashable, make: Callable[[], list[Column]]) -> tuple[Column, ...]:
     """What `make` gave for this `key` before, or gives now.
 
     A Column names other columns and holds no plan, so that it fits every DataFrame that has them.

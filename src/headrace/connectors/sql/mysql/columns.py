@@ -10,6 +10,7 @@ from datetime import datetime
 from headrace.connectors.sql import limits
 from headrace.connectors.sql.dialect import Connection, rows_of
 from headrace.connectors.sql.types import Kind, ResultColumn
+from headrace.contract import OptionError
 
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BYTES = {"tinytext": 1 << 8, "text": 1 << 16, "mediumtext": 1 << 24}
@@ -158,12 +159,12 @@ def existing_table(connection: Connection, table: str) -> limits.ExistingTable |
     )
 
 
-def _blockers(kind: object, engine: object) -> Iterator[limits.Blocker]:
+def _blockers(kind: object, engine: object) -> Iterator[OptionError]:
     if "VIEW" in str(kind):
-        yield limits.Blocker("it is a view", "name the table that the rows are to lie in")
+        yield OptionError(what="it is a view", fix="name the table that the rows are to lie in")
     elif str(engine).lower() != "innodb":
         what = f"its engine is {engine}, which does not write rows and ledger in one transaction"
-        yield limits.Blocker(what, "ALTER TABLE ... ENGINE=InnoDB")
+        yield OptionError(what=what, fix="ALTER TABLE ... ENGINE=InnoDB")
 
 
 def _unique(connection: Connection, table: str) -> Iterator[limits.ExistingIndex]:

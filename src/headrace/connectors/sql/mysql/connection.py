@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 
-from headrace.connectors.sql.dialect import BATCH_FIX, REFUSED_FIX
+from headrace.connectors.sql.mysql.faults import LOST, NO_CONNECTION_LEFT
 from headrace.connectors.sql.silence import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
@@ -20,9 +20,6 @@ from headrace.connectors.sql.silence import (
     shut,
     watched,
 )
-from headrace.contract import OptionError
-from headrace.errors import in_one_line
-from headrace.redaction import without
 
 if TYPE_CHECKING:
     Plain = pymysql.connections.Connection[Any]
@@ -47,10 +44,6 @@ _SESSION = (
     # What only MariaDB reads ends a transaction whose client is gone; in MySQL the connection does it.
     "/*M! , tx_isolation = 'REPEATABLE-READ', tx_read_only = 0, idle_transaction_timeout = {idle} */"
 )
-# PyMySQL's own number of a connection that was lost while a statement ran.
-LOST = 2013
-
-_NO_CONNECTION_LEFT = (1040, 1203, 1226)
 
 _WORKS = "SELECT command, state FROM information_schema.processlist WHERE id = %s"
 # States of a session that waits for its client.
@@ -255,7 +248,7 @@ def works(server: MySqlAddress, session: int) -> bool:
                 return True
             end(cursor, session)
     except pymysql.MySQLError as error:
-        if error.args and error.args[0] in _NO_CONNECTION_LEFT:
+        if error.args and error.args[0] in NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
         _left.setdefault((server.host, server.port), set()).add(session)
         raise
@@ -283,98 +276,3 @@ def lock_holder(server: MySqlAddress) -> str:
             session, user, host, command, since = row
             return f"session {session} (user {user}, from {host}, {command}) holds the lock since {since} UTC"
     return ""
-
-
-# The server is gone, is going or is not there yet; a lock was waited for too long; a deadlock; too many connections.
-_PASSING = (*_NO_CONNECTION_LEFT, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 2055, 4031)
-# A lock, a deadlock, a changed definition; a table, a column, a key or a row that is there already.
-CONTENDED = (1205, 1213, 1412, 1050, 1060, 1061, 1062, 1091)
-# A table is missing, or was damaged by a crash.
-PART_LOST = (126, 127, 145, 1034, 1035, 1146, 1194, 1195, 1932)
-
-# A row that refers to a row that is missing, or to which another one refers.
-NO_PARENT = (1216, 1217, 1451, 1452)
-# What the server refuses of a row, by the manuals' lists of errors: a NULL, a key, a value, a size, a partition, a
-# constraint, what a trigger raises by SIGNAL.
-_REFUSALS = frozenset(
-    (
-        *(1022, 1048, 1062, 1118, 1138, 1153, 1263, 1264, 1265, 1292, 1300, 1364, 1365, 1366, 1367, 1369, 1406, 1411),
-        *(1416, 1441, 1526, 1557, 1586, 1591, 1644, 1690, 1713, 1748, 1761, 1762, 1859, 3140, 3156, 3819, 4025),
-        *NO_PARENT,
-    )
-)
-
-# The storage engine, memory, a node that joins its cluster (Galera, Group Replication), a statement that was ended.
-_OF_THE_MOMENT = (1030, 1037, 1038, 1047, 1180, 1197, 1206, 1317, 1637, 1969, 3024, 3100, 3101, 3572)
-
-LOCK_WAIT = 1205
-# MariaDB's max_statement_time, MySQL's max_execution_time.
-OUT_OF_TIME = (1969, 3024)
-_RIGHTS = "grant the rights that the sink's documentation lists"
-_WORDS: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
-    ((1044,), "HR414", "refuses this user the database", _RIGHTS),
-    ((1045, 1698), "HR414", "refuses the user or the password", "give the url the right ones, then start again"),
-    ((1049,), "HR414", "has no such database", "create it, or correct the url"),
-    ((1142, 1143, 1227), "HR414", "refuses this user a right", _RIGHTS),
-    ((2026,), "HR414", "cannot be reached by TLS as asked", "look at ssl_mode and ssl_ca in the url"),
-    ((1040,), "HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
-    (
-        (1203, 1226),
-        "HR405",
-        "gives this user no more",
-        "raise its limits: ALTER USER ... WITH",
-    ),
-    ((1205,), "HR405", "keeps a lock on the table", "end the other transaction, then start again"),
-    ((1213,), "HR405", "ended the transaction to resolve a deadlock", "start again"),
-    ((28, 1021), "HR405", "has no space left on its disk", "make room, then start again"),
-    ((1041,), "HR405", "has no memory left", "give the server more, then start again"),
-    ((1114,), "HR405", "has no space left for the table", "make room, then start again"),
-    ((1146,), "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
-    ((1054,), "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
-    ((1290, 1836), "HR405", "may only be read", "name the primary server in the url"),
-    ((1792,), "HR414", "lets transactions only read", "set tx_read_only (MySQL: transaction_read_only) to 0, globally"),
-)
-
-
-def number_of(error: BaseException) -> int:
-    """The number of an error; that of a connection which PyMySQL has closed is 2006."""
-    number = error.args[0] if error.args else 0
-    if isinstance(error, pymysql.err.InterfaceError) and number == 0:
-        return 2006
-    # PyMySQL tells a certificate that is refused as a server that cannot be reached.
-    if number == 2003 and isinstance(error.__context__, ssl.SSLCertVerificationError):
-        return 2026
-    return number if isinstance(number, int) else 0
-
-
-def is_transient(error: Exception) -> bool:
-    """Whether the same batch may succeed after a while."""
-    return number_of(error) in _PASSING
-
-
-def refusal(error: Exception, url: str) -> str:
-    """Why the server refuses a row, in its own words; "" if it refuses something else."""
-    return _words(error, url) if number_of(error) in _REFUSALS else ""
-
-
-def _words(error: Exception, url: str) -> str:
-    return without(in_one_line(error.args[1] if len(error.args) > 1 else error), url)
-
-
-def explained(error: Exception, url: str) -> OptionError:
-    """The error as one sentence, without a password."""
-    parts = urlsplit(url)
-    where = f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
-    number = number_of(error)
-    text = _words(error, url)
-    if number in _REFUSALS:
-        return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=REFUSED_FIX)
-    for numbers, code, what, fix in _WORDS:
-        if number in numbers:
-            detail = f": {text}" if code == "HR414" or number in _NO_CONNECTION_LEFT else ""
-            return OptionError(code=code, what=f"{where} {what}{detail}", fix=fix)
-    if number in _PASSING:
-        fix = "start the server, or correct the url; then start again"
-        return OptionError(code="HR405", what=f"{where} does not answer: {text}", fix=fix)
-    code = "HR405" if number in _OF_THE_MOMENT else "HR425"
-    return OptionError(code=code, what=f"{where} refuses it: {text}", fix=BATCH_FIX)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import urlsplit
 
 import pymysql
 from pymysql.constants import CLIENT
@@ -20,23 +22,23 @@ from headrace.connectors.sql.dialect import (
     StagedTable,
     Stager,
     WriteTarget,
-    chunks,
-    identifiers,
-    require_all_in,
     rows_of,
     run,
 )
+from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.mysql import connection as mysql_connection
 from headrace.connectors.sql.mysql.columns import existing_table, incompatible, limit_of
-from headrace.connectors.sql.mysql.staging import LoadStager
+from headrace.connectors.sql.mysql.connection import MySqlAddress, WatchedMySqlConnection, lock_holder
+from headrace.connectors.sql.mysql.faults import FAULTS, number_of
 from headrace.connectors.sql.silence import SILENCE_SECONDS
 from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, rows
 from headrace.contract import OptionError
+from headrace.errors import in_one_line
+from headrace.redaction import without
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 # InnoDB's limit of an index, in bytes; a character has up to four.
 INDEX_BYTES = 3072
@@ -80,6 +82,7 @@ class MySqlDialect(Dialect):
     give_up_own_tables: ClassVar[tuple[str, ...]] = unlock_own_tables
     errors: ClassVar[tuple[type[Exception], ...]] = (pymysql.MySQLError,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (pymysql.err.IntegrityError,)
+    faults: ClassVar[Faults] = FAULTS
     url: str = field(repr=False)
     silence_seconds: float = SILENCE_SECONDS
 
@@ -106,7 +109,7 @@ class MySqlDialect(Dialect):
         return self._open(cursorclass=SSCursor, read_timeout=max(STREAM_SECONDS, self.silence_seconds))
 
     def _open(self, **more: Any) -> Connection:
-        address = mysql_connection.MySqlAddress.parse(self.url)
+        address = MySqlAddress.parse(self.url)
         return cast(Connection, address.connect(silence_seconds=self.silence_seconds, **more))
 
     def quote(self, name: str) -> str:
@@ -180,27 +183,13 @@ class MySqlDialect(Dialect):
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
         return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
 
-    def write_rows(self, connection: Connection, target: WriteTarget, given: Sequence[tuple[Any, ...]]) -> None:
-        # PyMySQL sends many rows in one statement.
-        came_in = connection.cursor().executemany(self.insert(target), given)
-        require_all_in(target.table, len(given), came_in or 0)
-
     def widest(self, connection: Connection) -> int | None:
         [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
         # Written out in a statement, a byte can take two.
         return int(size) // 2 - STATEMENT_BYTES
 
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        return LoadStager(self, self.url, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
-
-    def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
-        names = identifiers(self, target.names)
-        # Each part is sorted by the key: one after the other, they go in twice as fast as sorted together here.
-        for part in parts:
-            self._require_whole(connection, part)
-            statement = self.insert_from(target, f"SELECT {names} FROM {self.quote(part.name)}")
-            came_in = connection.cursor().execute(statement, ())
-            require_all_in(target.table, part.rows, came_in)
+        return LoadStager(self, name, columns, "Aria TRANSACTIONAL=0" if is_mariadb(self.url) else "MyISAM")
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         # Before version 11.1, MariaDB would look through the whole list of keys for each row of the table.
@@ -208,15 +197,13 @@ class MySqlDialect(Dialect):
         same = " AND ".join(f"{held}.{self.quote(name)} = given.{self.quote(name)}" for name in key)
         return f"DELETE {held} FROM {held} JOIN ({source}) AS given ON {same}"
 
-    def _require_whole(self, connection: Connection, part: StagedTable) -> None:
+    def require_whole(self, connection: Connection, part: StagedTable) -> None:
         try:
-            [(found,)] = rows_of(connection, f"SELECT COUNT(*) FROM {self.quote(part.name)}")
+            super().require_whole(connection, part)
         except pymysql.MySQLError as error:
-            if mysql_connection.number_of(error) in mysql_connection.PART_LOST:
+            if self.has_code(error, FAULTS.part_lost):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
-        if found != part.rows:
-            raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {found} were found")
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
         statement = (
@@ -235,11 +222,6 @@ class MySqlDialect(Dialect):
             # A BIT would come as bytes.
             return f"{name} + 0"
         return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
-
-    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(statement, ())
-            yield from chunks(cursor)
 
     def rights_beside_reading(self, connection: Connection) -> str:
         # MariaDB lists those of the role that is in use by itself.
@@ -267,39 +249,25 @@ class MySqlDialect(Dialect):
         while (row := cursor.fetchone()) is not None:
             yield row
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.OUT_OF_TIME
+    @property
+    def place(self) -> str:
+        parts = urlsplit(self.url)
+        return f"MySQL at {parts.hostname or 'localhost'}:{parts.port or 3306}"
 
-    def explain(self, error: Exception) -> OptionError:
-        problem = mysql_connection.explained(error, self.url)
-        if not self.waits_for_lock(error):
-            return problem
-        holder = mysql_connection.lock_holder(mysql_connection.MySqlAddress.parse(self.url))
-        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        return number_of(error) in codes
 
-    def is_transient(self, error: Exception) -> bool:
-        return mysql_connection.is_transient(error)
+    def text(self, error: BaseException) -> str:
+        return without(in_one_line(error.args[1] if len(error.args) > 1 else error), self.url)
 
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return mysql_connection.number_of(error) == mysql_connection.LOCK_WAIT
-
-    def refusal(self, error: Exception) -> str:
-        return mysql_connection.refusal(error, self.url)
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.NO_PARENT
-
-    def is_contended(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.CONTENDED
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return mysql_connection.number_of(error) in mysql_connection.PART_LOST and f"{OWN_PREFIX}s_" in str(error)
+    def lock_holder(self, error: Exception) -> str:
+        return lock_holder(MySqlAddress.parse(self.url))
 
 
 @cache
 def is_mariadb(url: str) -> bool:
     """Whether the server is MariaDB; it is asked once."""
-    with closing(mysql_connection.MySqlAddress.parse(url).connect()) as connection:
+    with closing(MySqlAddress.parse(url).connect()) as connection:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 
@@ -308,3 +276,102 @@ def _longest(key: Sequence[ResultColumn]) -> int:
     texts = sum(column.kind in ("text", "binary") for column in key)
     left = INDEX_BYTES - WIDEST * (len(key) - texts)
     return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY
+
+
+# The storage engine is refused, or a table without a primary key; the command is not allowed, by the server or the
+# client.
+_NO_ENGINE = (1286, 3161, 1289)
+_NO_KEY = (1173, 3750)
+_NO_LOCAL = (1148, 3948, 4166)
+
+
+class OneFileConnection(WatchedMySqlConnection):
+    """A connection on which the server gets one file; PyMySQL sends whichever file it is asked for."""
+
+    file = ""
+
+    def _read_packet(self, *rest: Any, **more: Any) -> Any:
+        packet = super()._read_packet(*rest, **more)  # type: ignore[no-untyped-call]
+        if packet.is_load_local_packet() and packet.get_all_data()[1:] != self.file.encode():
+            self.close()
+            raise pymysql.err.InternalError("the server asked for a file that it was not offered; nothing was sent")
+        return packet
+
+
+class LoadStager:
+    """Rows on their way into a table without transactions, which is filled twice as fast.
+
+    Nothing reads the table before it is whole, and what a crash does to it is seen by the count of its rows. The
+    server is sent nothing but the file that was written here.
+    """
+
+    def __init__(self, dialect: MySqlDialect, name: str, columns: Sequence[ResultColumn], engine: str) -> None:
+        self.table, self.columns, self.forms, self.quote = dialect.quote(name), columns, dialect.forms, dialect.quote
+        self.dialect = dialect
+        declared = ", ".join(f"{self.quote(column.name)} {dialect.declare(column, ())}" for column in columns)
+        self.local = True
+        self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
+        self.connection: Any = MySqlAddress.parse(dialect.url).connect(OneFileConnection, local_infile=True)
+        self.connection.file = self.file.name
+        keyed = f"{declared}, {OWN_PREFIX}number {dialect.counter}"
+        for choice, parts in ((engine, declared), (engine, keyed), ("InnoDB", keyed)):
+            try:
+                self._run(f"CREATE TABLE {self.table} ({parts}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
+                break
+            except pymysql.MySQLError as error:
+                if choice == "InnoDB" or error.args[0] not in (*_NO_ENGINE, *_NO_KEY):
+                    raise
+
+    def add(self, table: pa.Table) -> None:
+        if self.local:
+            try:
+                self._load(table)
+                return
+            except pymysql.MySQLError as error:
+                if error.args[0] not in _NO_LOCAL:
+                    raise
+                self.local = False
+        marks = ", ".join(["%s"] * len(self.columns))
+        with self.connection.cursor() as cursor:
+            into = f"INSERT INTO {self.table} ({self.dialect.identifiers([column.name for column in self.columns])})"
+            cursor.executemany(f"{into} VALUES ({marks})", rows(table, self.columns, self.forms))
+
+    def _load(self, table: pa.Table) -> None:
+        self.file.seek(0)
+        self.file.truncate()
+        self.file.write(lines(table, self.columns, self.forms))
+        self.file.flush()
+        targets, changes = [], []
+        for at, column in enumerate(self.columns):
+            name = self.quote(column.name)
+            if column.kind == "binary":
+                changes.append(f"{name} = UNHEX(@c{at})")
+            targets.append(f"@c{at}" if column.kind == "binary" else name)
+        change = f" SET {', '.join(changes)}" if changes else ""
+        statement = (
+            f"LOAD DATA LOCAL INFILE %s INTO TABLE {self.table} CHARACTER SET utf8mb4 ({', '.join(targets)}){change}"
+        )
+        with self.connection.cursor() as cursor:
+            loaded = cursor.execute(statement, (self.file.name,))
+            if loaded != table.num_rows or self.connection.show_warnings():
+                warnings = self.connection.show_warnings()
+                reason = warnings[0][2] if warnings else f"{loaded} of {table.num_rows} rows came in"
+                raise pymysql.err.DataError(1265, f"rows were not staged as they are: {reason}")
+
+    def finish(self) -> None:
+        self.connection.commit()
+        self._close()
+
+    def give_up(self) -> None:
+        with suppress(pymysql.MySQLError):
+            self._run(f"DROP TABLE IF EXISTS {self.table}")
+        self._close()
+
+    def _close(self) -> None:
+        self.file.close()
+        with suppress(pymysql.MySQLError):
+            self.connection.close()
+
+    def _run(self, statement: str) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement, ())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.connectors.sql.mysql import connection as mysql_connection
+from headrace.connectors.sql.mysql.connection import AddressError, MySqlAddress
 from headrace.connectors.sql.mysql.dialect import MySqlDialect
 from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.contract import Identity, OptionError, canonical_server
@@ -33,12 +32,12 @@ class MySql(ServerSink):
         return MySqlDialect(self.secured_url(), self.silence_seconds)
 
     def host(self) -> str:
-        return mysql_connection.MySqlAddress.parse(self.url).host
+        return MySqlAddress.parse(self.url).host
 
     def identity(self) -> Identity | None:
         try:
-            address = None if encoding_fault(self.url) else mysql_connection.MySqlAddress.parse(self.url)
-        except mysql_connection.AddressError:
+            address = None if encoding_fault(self.url) else MySqlAddress.parse(self.url)
+        except AddressError:
             address = None
         if address is None:
             return None
@@ -46,19 +45,16 @@ class MySql(ServerSink):
         return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
 
     def given_tls(self) -> tuple[dict[str, str], bool]:
-        address = mysql_connection.MySqlAddress.parse(self.url)
+        address = MySqlAddress.parse(self.url)
         given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
         return given, address.ssl_mode in ("verify_ca", "verify_identity")
 
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
 
-    def url_problems(self) -> Iterator[OptionError]:
+    def address_problem(self) -> OptionError | None:
         try:
-            if character := encoding_fault(self.url):
-                what = f"the password in the url of the database has a '{character}' that is not encoded"
-                yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
-            else:
-                yield from self.tls_problems()
-        except mysql_connection.AddressError as error:
-            yield OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
+            MySqlAddress.parse(self.url)
+        except AddressError as error:
+            return OptionError(what=str(error), fix="write mysql://user:password@host:port/database")
+        return None

@@ -167,10 +167,12 @@ def existing_table(connection: Connection, table: str, quoted: str) -> limits.Ex
     if secured:
         what = "row security hides rows of it from this user"
         fix = "write as the table's owner, or as a user with BYPASSRLS"
-        blockers.append(limits.Blocker(what, fix))
+        blockers.append(OptionError(what=what, fix=fix))
     for (rule,) in rows_of(connection, _RULES, (oid,)):
         what = f"its rule '{rule}' rewrites what is written to it"
-        blockers.append(limits.Blocker(what, f"drop the rule {rule}; an AFTER trigger can write beside the table"))
+        blockers.append(
+            OptionError(what=what, fix=f"drop the rule {rule}; an AFTER trigger can write beside the table")
+        )
     return limits.ExistingTable(
         columns=columns,
         unique=unique,
@@ -180,20 +182,20 @@ def existing_table(connection: Connection, table: str, quoted: str) -> limits.Ex
     )
 
 
-def _kinds(connection: Connection, table: str, oid: int, kind: str) -> Iterator[limits.Blocker]:
+def _kinds(connection: Connection, table: str, oid: int, kind: str) -> Iterator[OptionError]:
     for member, name, its_kind, persistence in rows_of(connection, _MEMBERS, (oid,)):
         whose = "it" if member == oid else f"its partition '{name}'"
         if its_kind in _KINDS:
             what, fix = _KINDS[its_kind]
-            yield limits.Blocker(f"{whose} is {what}", fix)
+            yield OptionError(what=f"{whose} is {what}", fix=fix)
         elif persistence in _PERSISTENCE:
             what, fix = _PERSISTENCE[persistence]
-            yield limits.Blocker(f"{whose} is {what}", fix.format(name=name))
+            yield OptionError(what=f"{whose} is {what}", fix=fix.format(name=name))
         elif member != oid and kind == "r":
             what = (
                 f"table '{name}' inherits from it, so that its rows are read with those of '{table}', and no key is one"
             )
-            yield limits.Blocker(what, f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
+            yield OptionError(what=what, fix=f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
 
 
 def _trigger(row: Sequence[Any]) -> limits.Trigger:

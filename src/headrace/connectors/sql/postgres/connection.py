@@ -7,27 +7,23 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import Any
 
 import psycopg
-from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
-from headrace.connectors.sql.dialect import BATCH_FIX, REFUSED_FIX
+from headrace.connectors.sql.postgres.faults import NO_CONNECTION_LEFT, sqlstate
 from headrace.connectors.sql.postgres.session import (
     SESSION,
     ServerTransaction,
-    SessionRefused,
     SettledCursor,
     WatchedPostgresConnection,
     settle,
 )
 from headrace.connectors.sql.silence import CONNECT_SECONDS, SILENCE_SECONDS
 from headrace.contract import Identity, OptionError, canonical_server, is_loopback
-from headrace.errors import in_one_line
-from headrace.redaction import encoding_fault, without
+from headrace.redaction import encoding_fault
 
 # What libpq is asked where the url does not say it: a peer that is gone is noticed within a minute.
 CLIENT: Mapping[str, object] = {
@@ -154,23 +150,19 @@ def tls(url: str) -> tuple[dict[str, str], bool]:
     return given, mode.startswith("verify") or (mode == "require" and "sslrootcert" in given)
 
 
-def url_problems(url: str) -> Iterator[OptionError]:
-    """What libpq would refuse of a url, or take for something else; nothing of it is repeated, for it may be secret."""
-    if character := encoding_fault(url, may="#"):
-        what = f"the password in the url of the database has a '{character}' that is not encoded"
-        yield OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
-        return
+def address_problem(url: str) -> OptionError | None:
+    """What libpq would refuse of a url; nothing of it is repeated, for it may be secret."""
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
         parsed = conninfo_to_dict(url)
     except psycopg.Error as error:
-        said = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
-        what = f"the url of the database has an unknown option '{said[1]}'" if said else "the url cannot be read"
-        yield OptionError(what=what, fix=fix)
-        return
-    for port in str(parsed.get("port") or "5432").split(","):
-        if not port.isdigit() or not 0 < int(port) < 65_536:
-            yield OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
+        unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        what = f"the url of the database has an unknown option '{unknown[1]}'" if unknown else "the url cannot be read"
+        return OptionError(what=what, fix=fix)
+    ports = str(parsed.get("port") or "5432").split(",")
+    if all(port.isdigit() and 0 < int(port) < 65_536 for port in ports):
+        return None
+    return OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
 def bounded_answer(
@@ -227,28 +219,6 @@ def _servers(known: dict[str, Any]) -> set[str]:
     }
 
 
-# By the class of the error, or the first two characters of its SQLSTATE (PostgreSQL manual, appendix A).
-_PASSING_STATES = ("08", "40", "57P01", "57P02", "57P03", "57P05", "55P03", "25P03", "25P04", "53300")
-
-LOCK_WAIT = "55P03"
-READ_ONLY = "25006"
-NO_CONNECTION_LEFT = "53300"
-_WORDS: tuple[tuple[str, str, str, str], ...] = (
-    ("28P01", "HR414", "refuses the password", "give the url the new password, then start again"),
-    ("28000", "HR414", "refuses this user", "look at the user's rights and at pg_hba.conf"),
-    ("3D000", "HR414", "has no such database", "create it, or correct the url"),
-    ("3F000", "HR414", "has no such schema", "create it, or correct the option schema"),
-    ("53300", "HR405", "has no connection left", "raise max_connections, or run fewer tasks at once"),
-    ("53100", "HR405", "has no space left on its disk", "make room, then start again"),
-    ("42P01", "HR405", "has lost a table that was there at the start", "put it back, or start again and it is made"),
-    ("42703", "HR405", "has lost a column that was there at the start", "start again: the table is compared first"),
-    ("55P03", "HR405", "keeps a lock on the table", "end the other transaction, then start again"),
-    ("25P03", "HR405", "ended the transaction, which was idle for too long", "start again, and look at what kept it"),
-    ("40P01", "HR405", "ended the transaction to resolve a deadlock", "start again"),
-    ("40001", "HR405", "ended the transaction, as others wrote at once", "start again"),
-    ("25006", "HR405", "may only be read: it is a standby", "name the primary server in the url"),
-)
-_LIMITED = re.compile(r'too many connections for (role|database) "(.+?)"')
 _READ_ONLY = """
 SELECT current_user, current_database(), pg_is_in_recovery(), source FROM pg_settings
 WHERE name = 'default_transaction_read_only'
@@ -270,99 +240,12 @@ def read_only_cause(url: str) -> OptionError | None:
     if row is None or row[2]:
         return None
     user, database, _, source = row
-    what = f"PostgreSQL at {_place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
+    what = f"PostgreSQL at {place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
     fix = _RESETS.get(source, "set default_transaction_read_only to off there").format(user, database)
     return OptionError(code="HR414", what=what, fix=fix)
 
 
-def sqlstate(error: BaseException) -> str:
-    """The SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
-    state = getattr(error, "sqlstate", None)
-    if state:
-        return str(state)
-    text = str(error)
-    for sign, state in (
-        ("certificate", "TLS"),
-        ("does not support SSL", "TLS"),
-        ("sslmode", "TLS"),
-        ("password authentication failed", "28P01"),
-        ("no password supplied", "28P01"),
-        ("no pg_hba.conf entry", "28000"),
-        ("does not exist", "3D000" if 'database "' in text else "28000"),
-        ("too many clients", "53300"),
-        ("too many connections", "53300"),
-        ("no more connections allowed", "53300"),
-        ("remaining connection slots", "53300"),
-    ):
-        if sign in text:
-            return state
-    return "08006" if isinstance(error, psycopg.OperationalError) else ""
-
-
-def locked_table(error: BaseException) -> str:
-    """The table whose lock was waited for, as far as the server says it."""
-    context = getattr(getattr(error, "diag", None), "context", None) or ""
-    found = re.search(r'in relation "(.+?)"', context)
-    return found.group(1) if found else ""
-
-
-# Short of something, an object in use, an operator's doing, the system, an internal error: another day it may pass.
-_OF_THE_MOMENT = ("53", "55", "57", "58", "XX")
-# What a server refuses of a row: a value, a constraint or a partition (22, 23, 44), a size (54), what a trigger raises.
-_REFUSALS = ("22", "23", "44", "54", "P0001")
-
-
-def refusal(error: BaseException, url: str) -> str:
-    """Why the server refuses a row, in its own words; "" if it refuses something else."""
-    return without(in_one_line(error), url) if sqlstate(error).startswith(_REFUSALS) else ""
-
-
-def is_transient(error: Exception) -> bool:
-    """Whether the same batch may succeed after a while."""
-    return sqlstate(error).startswith(_PASSING_STATES)
-
-
-def is_contended(error: Exception) -> bool:
-    """Whether another transaction was in the way, or made the same table, type or row at the same time."""
-    return sqlstate(error).startswith(("40", "55P03")) or isinstance(
-        error, (errors.DuplicateTable, errors.DuplicateColumn, errors.DuplicateObject, errors.UniqueViolation)
-    )
-
-
-def explained(error: Exception, url: str) -> OptionError:
-    """The error as one sentence, without a password."""
-    where = f"PostgreSQL at {_place(url)}"
-    state = sqlstate(error)
-    text = without(in_one_line(error), url)
-    if isinstance(error, SessionRefused):
-        return replace(error.problem, what=f"{where}: {text}")
-    if state.startswith(_REFUSALS):
-        return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=REFUSED_FIX)
-    if isinstance(error, errors.InsufficientPrivilege):
-        fix = "grant it: the documentation of the sink lists the rights that it needs"
-        return OptionError(code="HR414", what=f"{where} refuses it: {text}", fix=fix)
-    if state == "TLS":
-        fix = "look at sslmode and sslrootcert in the url, and at the server's certificate"
-        return OptionError(code="HR414", what=f"{where} cannot be reached by TLS as asked: {text}", fix=fix)
-    if state == NO_CONNECTION_LEFT and (limited := _LIMITED.search(text)):
-        whose, name = limited.groups()
-        fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
-        what = f"{where} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
-        return OptionError(code="HR405", what=what, fix=fix)
-    for sign, code, what, fix in _WORDS:
-        if state == sign:
-            return OptionError(code=code, what=f"{where} {what}", fix=fix)
-    if state.startswith(("08", "57P")):
-        return OptionError(
-            code="HR405",
-            what=f"{where} does not answer: {text}",
-            fix="start the server, or correct the url; then start again",
-        )
-    code = "HR405" if state.startswith(_OF_THE_MOMENT) else "HR425"
-    return OptionError(code=code, what=f"{where} refuses it: {text}", fix=BATCH_FIX)
-
-
-def _place(url: str) -> str:
+def place(url: str) -> str:
     """Host and port as libpq reads them."""
     try:
         found = conninfo_to_dict(url)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -16,20 +17,21 @@ from headrace.connectors.sql.dialect import (
     StagedTable,
     Stager,
     WriteTarget,
-    chunks,
-    identifiers,
     require_all_in,
     rows_of,
     run,
 )
+from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
-from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.connectors.sql.postgres.columns import Readers, existing_table, incompatible, limit_of, misfits
-from headrace.connectors.sql.postgres.staging import CopyStager
+from headrace.connectors.sql.postgres.connection import bounded_answer, connect, lock_holder, place, read_only_cause
+from headrace.connectors.sql.postgres.faults import FAULTS, NO_CONNECTION_LEFT, READ_ONLY, locked_table, sqlstate
+from headrace.connectors.sql.postgres.session import SessionRefused
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import Forms, Kind, ResultColumn, texts
+from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, texts
 from headrace.contract import OptionError
+from headrace.errors import in_one_line
+from headrace.redaction import without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +44,9 @@ SELECT rolname, rolsuper FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEM
 ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_signal_backend'))
 ORDER BY rolsuper DESC, rolname LIMIT 1
 """
+# The words of a server whose limit for one role or database is reached.
+_LIMITED = re.compile(r'too many connections for (role|database) "(.+?)"')
+
 _DECLARED: dict[Kind, str] = {
     "boolean": "boolean",
     "float": "real",
@@ -77,6 +82,7 @@ class PostgresDialect(Dialect):
         psycopg.errors.CardinalityViolation,
     )
     check_now: ClassVar[str] = "SET CONSTRAINTS ALL IMMEDIATE"
+    faults: ClassVar[Faults] = FAULTS
     url: str = field(repr=False)
     schema: str = ""
     silence_seconds: float = SILENCE_SECONDS
@@ -95,9 +101,7 @@ class PostgresDialect(Dialect):
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ON COMMIT DROP AS {source}"
 
     def _open(self, *, reads: bool) -> Connection:
-        connection = postgres_connection.connect(
-            self.url, self.schema, reads=reads, silence_seconds=self.silence_seconds
-        )
+        connection = connect(self.url, self.schema, reads=reads, silence_seconds=self.silence_seconds)
         return cast(Connection, connection)
 
     def together(self, connection: Connection) -> AbstractContextManager[None]:
@@ -158,10 +162,10 @@ class PostgresDialect(Dialect):
         return CopyStager(self, name, columns)
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
-        names = identifiers(self, target.names)
+        names = self.identifiers(target.names)
         union = " UNION ALL ".join(f"SELECT {names} FROM {self.part_source(part)}" for part in parts)
         # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
-        order = f" ORDER BY {identifiers(self, target.key)}" if target.key else ""
+        order = f" ORDER BY {self.identifiers(target.key)}" if target.key else ""
         source = f"SELECT {names} FROM ({union}) AS parts{order}"
         merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
         statement = self._merge(target, source) if merges else self.insert_from(target, source)
@@ -179,7 +183,7 @@ class PostgresDialect(Dialect):
         return (
             f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "
             f"WHEN MATCHED THEN UPDATE SET {self.change(target.names, target.key, 'given.{}')} "
-            f"WHEN NOT MATCHED THEN INSERT ({identifiers(self, target.names)}) VALUES ({given})"
+            f"WHEN NOT MATCHED THEN INSERT ({self.identifiers(target.names)}) VALUES ({given})"
         )
 
     def staged(self, connection: Connection, prefix: str) -> list[str]:
@@ -191,17 +195,15 @@ class PostgresDialect(Dialect):
 
     def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
         if names:
-            run(connection, f"DROP TABLE IF EXISTS {identifiers(self, names)}")
+            run(connection, f"DROP TABLE IF EXISTS {self.identifiers(names)}")
 
     def readable(self, column: ResultColumn) -> str:
         name = self.quote(column.name)
         as_text = ("decimal", "date", "timestamp", "timestamp_ntz", "json")
         return f"{name}::text" if column.kind in as_text else name
 
-    def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        with cast(psycopg.Connection[Any], connection).cursor(name="headrace_read") as cursor:
-            cursor.execute(statement, ())
-            yield from chunks(cursor)
+    def stream_cursor(self, connection: Connection) -> Any:
+        return cast(psycopg.Connection[Any], connection).cursor(name="headrace_read")
 
     def rights_beside_reading(self, connection: Connection) -> str:
         found = list(rows_of(connection, _REACHES_OUT))
@@ -211,39 +213,32 @@ class PostgresDialect(Dialect):
         return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
-        return postgres_connection.bounded_answer(
-            cast("psycopg.Connection[Any]", connection), statement, limit, seconds
-        )
+        return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return isinstance(error, psycopg.errors.QueryCanceled)
+    @property
+    def place(self) -> str:
+        return f"PostgreSQL at {place(self.url)}"
+
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        return sqlstate(error).startswith(codes)
+
+    def text(self, error: BaseException) -> str:
+        return without(in_one_line(error), self.url)
+
+    def lock_holder(self, error: Exception) -> str:
+        return lock_holder(self.url, locked_table(error))
 
     def explain(self, error: Exception) -> OptionError:
-        problem = postgres_connection.explained(error, self.url)
-        if postgres_connection.sqlstate(error) == postgres_connection.READ_ONLY:
-            return postgres_connection.read_only_cause(self.url) or problem
-        if not self.waits_for_lock(error):
-            return problem
-        holder = postgres_connection.lock_holder(self.url, postgres_connection.locked_table(error))
-        return replace(problem, what=f"{problem.what}: {holder}") if holder else problem
-
-    def is_transient(self, error: Exception) -> bool:
-        return postgres_connection.is_transient(error)
-
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return postgres_connection.sqlstate(error) == postgres_connection.LOCK_WAIT
-
-    def refusal(self, error: Exception) -> str:
-        return postgres_connection.refusal(error, self.url)
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return isinstance(error, psycopg.errors.ForeignKeyViolation)
-
-    def is_contended(self, error: Exception) -> bool:
-        return postgres_connection.is_contended(error)
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return isinstance(error, psycopg.errors.UndefinedTable) and f"{OWN_PREFIX}s_" in str(error)
+        text = self.text(error)
+        if isinstance(error, SessionRefused):
+            return replace(error.problem, what=f"{self.place}: {text}")
+        if self.has_code(error, NO_CONNECTION_LEFT) and (limited := _LIMITED.search(text)):
+            whose, name = limited.groups()
+            fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
+            what = f"{self.place} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
+            return OptionError(code="HR405", what=what, fix=fix)
+        cause = read_only_cause(self.url) if self.has_code(error, READ_ONLY) else None
+        return cause or super().explain(error)
 
 
 def _text(value: Any) -> str | None:
@@ -251,3 +246,31 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     return None if value is None else str(value)
+
+
+class CopyStager:
+    """Rows on their way into an unlogged table: created, filled and committed in one transaction or not at all."""
+
+    def __init__(self, dialect: Dialect, name: str, columns: Sequence[ResultColumn]) -> None:
+        self.columns, self.forms, table = columns, dialect.forms, dialect.quote(name)
+        declared = ", ".join(f"{dialect.quote(column.name)} {dialect.declare(column, columns)}" for column in columns)
+        self.connection = cast("psycopg.Connection[Any]", dialect.connect())
+        self.connection.execute("BEGIN")
+        create = f"CREATE UNLOGGED TABLE {table} ({declared}) WITH (autovacuum_enabled = off)"
+        self.connection.cursor().execute(create, ())
+        # Frozen rows need no second look at whether their transaction was committed.
+        self.copying = self.connection.cursor().copy(f"COPY {table} FROM STDIN WITH (FREEZE)".replace("%%", "%"))
+        self.copy = self.copying.__enter__()
+
+    def add(self, table: pa.Table) -> None:
+        self.copy.write(lines(table, self.columns, self.forms))
+
+    def finish(self) -> None:
+        self.copying.__exit__(None, None, None)
+        self.connection.execute("COMMIT")
+        self.connection.close()
+
+    def give_up(self) -> None:
+        # Closing the connection rolls the table back.
+        with suppress(psycopg.Error):
+            self.connection.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,6 +25,7 @@ class Postgres(ServerSink):
     """
 
     longest_name: ClassVar[tuple[int, str] | None] = (63, "bytes")
+    may_be_plain: ClassVar[str] = "#"
     worker_packages: ClassVar[tuple[str, ...]] = ("psycopg",)
     schema: str = ""
 
@@ -44,12 +44,8 @@ class Postgres(ServerSink):
     def verify_full(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
 
-    def url_problems(self) -> Iterator[OptionError]:
+    def address_problem(self) -> OptionError | None:
         if self.url.startswith(("postgresql://", "postgres://")):
-            faults = list(postgres_connection.url_problems(self.url))
-            yield from faults or self.tls_problems()
-        else:
-            yield OptionError(
-                what="the url of the database does not begin with postgresql://",
-                fix="write postgresql://user:password@host:port/database",
-            )
+            return postgres_connection.address_problem(self.url)
+        what = "the url of the database does not begin with postgresql://"
+        return OptionError(what=what, fix="write postgresql://user:password@host:port/database")

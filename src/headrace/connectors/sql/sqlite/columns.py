@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Callable
 
 from headrace.connectors.sql.dialect import Connection, rows_of
-from headrace.connectors.sql.limits import Blocker, ExistingColumn, ExistingIndex, ExistingTable, Limit, Trigger
+from headrace.connectors.sql.limits import ExistingColumn, ExistingIndex, ExistingTable, Limit, Trigger
 from headrace.connectors.sql.types import Kind, ResultColumn
+from headrace.contract import OptionError
 
 # As many digits of a decimal as SQLite's own number keeps exactly, so that SQL can compare and add them.
 EXACT_DIGITS = 15
@@ -97,11 +98,13 @@ def _joins_keys(connection: Connection, table: str, name: str, quote: Callable[[
         return f"and cannot be compared here: {error}"
 
 
-def _blockers(kind: str, text: str) -> list[Blocker]:
+def _blockers(kind: str, text: str) -> list[OptionError]:
     if kind == "view":
-        return [Blocker("it is a view", "name the table that the rows are to lie in")]
+        return [OptionError(what="it is a view", fix="name the table that the rows are to lie in")]
     if re.match(r"\s*CREATE\s+VIRTUAL\b", text, re.IGNORECASE):
-        return [Blocker("it is a virtual table, whose module keeps the rows", "write to an ordinary table")]
+        return [
+            OptionError(what="it is a virtual table, whose module keeps the rows", fix="write to an ordinary table")
+        ]
     return []
 
 

@@ -15,18 +15,91 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import unquote, urlsplit
 
-from headrace.connectors.sql import dialect
+from headrace.connectors.sql.dialect import (
+    Connection,
+    Dialect,
+    PartLost,
+    StagedTable,
+    Stager,
+    WriteTarget,
+    rows_of,
+    run,
+)
+from headrace.connectors.sql.faults import REFUSED_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
-from headrace.connectors.sql.sqlite.staging import STAGED, ArrowStager, FileStager
-from headrace.connectors.sql.system_tables import OWN_PREFIX
-from headrace.connectors.sql.types import ISO, Forms, ResultColumn
+from headrace.connectors.sql.types import ISO, Forms, ResultColumn, arrays, rows
 from headrace.contract import (
     OptionError,
 )
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
+
+STAGED = "staged"
+
+
+class FileStager:
+    """Rows on their way into a SQLite file, as Python values.
+
+    The file needs neither a journal nor a flush: a file that was not finished is never read.
+    """
+
+    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
+        self.path, self.columns, self.forms = path, columns, forms
+        quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
+        # Beside a result that others may read, rows that may never be in it.
+        Path(path).touch(mode=0o600)
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        for statement in (
+            # A file of another encoding cannot be attached.
+            f"PRAGMA encoding = '{encoding}'",
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            f"CREATE TABLE {STAGED} ({quoted})",
+            "BEGIN",
+        ):
+            self.connection.execute(statement)
+        self.insert = f"INSERT INTO {STAGED} VALUES ({', '.join('?' * len(columns))})"
+
+    def add(self, table: pa.Table) -> None:
+        self.connection.executemany(self.insert, rows(table, self.columns, self.forms))
+
+    def finish(self) -> None:
+        self.connection.execute("COMMIT")
+        self.connection.close()
+
+    def give_up(self) -> None:
+        self.connection.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+
+class ArrowStager(FileStager):
+    """Rows on their way into a SQLite file, as Arrow columns."""
+
+    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
+        from adbc_driver_sqlite import dbapi
+
+        super().__init__(path, columns, forms, encoding)
+        super().finish()
+        self.arrow = dbapi.connect(path)
+        self.names = [column.name for column in columns]
+
+    def add(self, table: pa.Table) -> None:
+        import pyarrow as pa
+
+        plain = pa.table(arrays(table, self.columns, self.forms), names=self.names)
+        with self.arrow.cursor() as cursor:
+            cursor.adbc_ingest(STAGED, plain, mode="append")
+
+    def finish(self) -> None:
+        self.arrow.commit()
+        self.arrow.close()
+
+    def give_up(self) -> None:
+        self.arrow.close()
+        super().give_up()
 
 
 class ReadConnection(sqlite3.Connection):
@@ -56,16 +129,38 @@ MOST_ATTACHED = 5
 ANSWER_BYTES = 10_000_000
 _LENGTH = 0  # SQLITE_LIMIT_LENGTH, which Python 3.10 does not name.
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_LOCKED = "database is locked"
 _DECLARED = {"boolean": "BOOLEAN", "integer": "INTEGER", "float": "REAL", "double": "REAL", "binary": "BLOB"}
-_FAULTS = (
-    ("is full", "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
-    ("readonly database", "HR414", "may only be read", "give this user the right to write the file and its directory"),
-    ("unable to open", "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
-    ("not a database", "HR425", "is no SQLite database", "name another file"),
-    ("malformed", "HR425", "is damaged", "restore it from a copy"),
-    ("disk I/O error", "HR405", "cannot be written: the disk reports an error", "look at the disk, then start again"),
-    ("no such table", "HR405", "holds no result of this query yet", "run the query first"),
+# Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
+_REFUSALS = (sqlite3.IntegrityError, sqlite3.DataError)
+_SENTENCES = (
+    (_REFUSALS, "HR408", "refuses a row: {text}", REFUSED_FIX),
+    (("is full",), "HR405", "cannot grow: the disk is full", "free disk space, then start again"),
+    (
+        ("readonly database",),
+        "HR414",
+        "may only be read",
+        "give this user the right to write the file and its directory",
+    ),
+    (("unable to open",), "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
+    (("not a database",), "HR425", "is no SQLite database", "name another file"),
+    (("malformed",), "HR425", "is damaged", "restore it from a copy"),
+    (
+        ("disk I/O error",),
+        "HR405",
+        "cannot be written: the disk reports an error",
+        "look at the disk, then start again",
+    ),
+    (("no such table",), "HR405", "holds no result of this query yet", "run the query first"),
+)
+FAULTS = Faults(
+    sentences=_SENTENCES,
+    passing=("locked", "disk I/O error"),
+    refusals=_REFUSALS,
+    lock_wait=("database is locked",),
+    no_parent=("FOREIGN KEY",),
+    contended=("locked", "already exists"),
+    part_lost=("no such table",),
+    out_of_time=("interrupted",),
 )
 
 
@@ -87,7 +182,7 @@ def _only_reading(action: int, first: str | None, second: str | None, *_: str | 
 
 
 @dataclass(frozen=True)
-class SqliteDialect(dialect.Dialect):
+class SqliteDialect(Dialect):
     """SQLite's own ways."""
 
     name: ClassVar[str] = "SQLite"
@@ -102,10 +197,11 @@ class SqliteDialect(dialect.Dialect):
     errors: ClassVar[tuple[type[Exception], ...]] = (sqlite3.Error,)
     duplicates: ClassVar[tuple[type[Exception], ...]] = (sqlite3.IntegrityError,)
     most_parts: ClassVar[int | None] = MOST_ATTACHED
+    faults: ClassVar[Faults] = FAULTS
     path: str
     busy_seconds: float = BUSY_SECONDS
 
-    def connect(self) -> dialect.Connection:
+    def connect(self) -> Connection:
         with suppress(OSError):
             # What cannot be made is reported when the file cannot be opened.
             Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +212,7 @@ class SqliteDialect(dialect.Dialect):
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         return connection
 
-    def connect_to_read(self) -> dialect.Connection:
+    def connect_to_read(self) -> Connection:
         uri, has_log = Path(self.path).absolute().as_uri(), Path(f"{self.path}-wal").exists()
         connection = cast(ReadConnection, self._open(f"{uri}?mode=ro", uri=True, factory=ReadConnection))
         connection.log_of = "" if has_log else uri
@@ -145,10 +241,10 @@ class SqliteDialect(dialect.Dialect):
         small = all(column.kind not in ("json", "binary") for column in columns)
         return " WITHOUT ROWID" if key and small else ""
 
-    def real_name(self, connection: dialect.Connection, table: str) -> str:
+    def real_name(self, connection: Connection, table: str) -> str:
         """Names that differ by the case of ASCII letters are one."""
         found = list(
-            dialect.rows_of(
+            rows_of(
                 connection,
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
                 (table,),
@@ -156,12 +252,12 @@ class SqliteDialect(dialect.Dialect):
         )
         return str(found[0][0]) if found else table
 
-    def rename(self, connection: dialect.Connection, table: str, name: str) -> None:
+    def rename(self, connection: Connection, table: str, name: str) -> None:
         # Otherwise SQLite writes the new name into the views that read the table.
-        dialect.run(connection, "PRAGMA legacy_alter_table = ON")
-        dialect.run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
+        run(connection, "PRAGMA legacy_alter_table = ON")
+        run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def existing(self, connection: dialect.Connection, table: str) -> ExistingTable | None:
+    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 
     def foreign_values(self, column: ResultColumn) -> str:
@@ -172,95 +268,51 @@ class SqliteDialect(dialect.Dialect):
 
     def into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
-        return f"INSERT OR ABORT INTO {self.quote(table)} ({dialect.identifiers(self, columns)})"
+        return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
-    def write_rows(
-        self, connection: dialect.Connection, target: dialect.WriteTarget, given: Sequence[tuple[Any, ...]]
-    ) -> None:
-        came_in = cast(sqlite3.Connection, connection).executemany(self.insert(target), given).rowcount
-        dialect.require_all_in(target.table, len(given), came_in)
-
-    def stager(self, name: str, columns: Sequence[ResultColumn]) -> dialect.Stager:
+    def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         # The package `adbc-driver-sqlite` takes Arrow columns as they are, in a third of the time, but NaN for NULL.
         inexact = any(column.kind in ("float", "double") for column in columns)
         kind = FileStager if inexact or not find_spec("adbc_driver_sqlite") else ArrowStager
         with closing(self.connect_to_read()) as connection:
-            [(encoding,)] = dialect.rows_of(connection, "PRAGMA encoding")
+            [(encoding,)] = rows_of(connection, "PRAGMA encoding")
         return kind(f"{self.path}.{name}", columns, self.forms, str(encoding))
 
-    def attach(self, connection: dialect.Connection, parts: Sequence[dialect.StagedTable]) -> None:
+    def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         for part in parts:
             if not Path(f"{self.path}.{part.name}").exists():
-                raise dialect.PartLost(f"the staging file '{self.path}.{part.name}' is gone")
-            dialect.run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
+                raise PartLost(f"the staging file '{self.path}.{part.name}' is gone")
+            run(connection, f"ATTACH DATABASE ? AS {self.quote(part.name)}", (f"{self.path}.{part.name}",))
 
-    def part_source(self, part: dialect.StagedTable) -> str:
+    def part_source(self, part: StagedTable) -> str:
         return f"{self.quote(part.name)}.{STAGED}"
 
-    def insert_from(self, target: dialect.WriteTarget, source: str) -> str:
+    def insert_from(self, target: WriteTarget, source: str) -> str:
         # Without WHERE, SQLite would take ON CONFLICT for a join's condition.
         bounded = target.replaces and source.startswith("SELECT")
         return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
-    def merge(
-        self, connection: dialect.Connection, target: dialect.WriteTarget, parts: Sequence[dialect.StagedTable]
-    ) -> None:
-        for part in parts:
-            source = f"SELECT {dialect.identifiers(self, target.names)} FROM {self.part_source(part)}"
-            found = connection.cursor().execute(self.insert_from(target, source))
-            if found.rowcount != part.rows:
-                [(staged,)] = dialect.rows_of(connection, f"SELECT COUNT(*) FROM {self.part_source(part)}")
-                if staged != part.rows:
-                    raise dialect.PartLost(f"{part.rows} rows were staged in '{part.name}', {staged} were found")
-                dialect.require_all_in(target.table, part.rows, found.rowcount)
-
-    def staged(self, connection: dialect.Connection, prefix: str) -> list[str]:
+    def staged(self, connection: Connection, prefix: str) -> list[str]:
         here = Path(self.path)
         start = f"{here.name}.{prefix}"
         return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
 
-    def drop_staged(self, connection: dialect.Connection, names: Sequence[str]) -> None:
-        attached = {str(row[1]) for row in dialect.rows_of(connection, "PRAGMA database_list")}
+    def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
+        attached = {str(row[1]) for row in rows_of(connection, "PRAGMA database_list")}
         for name in names:
             if name in attached:
-                dialect.run(connection, f"DETACH DATABASE {self.quote(name)}")
+                run(connection, f"DETACH DATABASE {self.quote(name)}")
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.path}.{name}")
 
     def readable(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
-    def stream(self, connection: dialect.Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        cursor = connection.cursor()
-        cursor.execute(statement)
-        return dialect.chunks(cursor)
-
-    def waits_for_lock(self, error: BaseException) -> bool:
-        return _LOCKED in str(error)
-
-    def is_transient(self, error: Exception) -> bool:
-        return "locked" in str(error) or "disk I/O error" in str(error)
-
-    def refusal(self, error: Exception) -> str:
-        # Python's classes for SQLITE_CONSTRAINT and SQLITE_MISMATCH, and for SQLITE_TOOBIG.
-        return str(error) if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)) else ""
-
-    def lacks_parent(self, error: Exception) -> bool:
-        return "FOREIGN KEY" in self.refusal(error)
-
-    def is_contended(self, error: Exception) -> bool:
-        return "locked" in str(error) or "already exists" in str(error)
-
-    def is_part_lost(self, error: Exception) -> bool:
-        return f"no such table: {OWN_PREFIX}s_" in str(error)
-
-    def rights_beside_reading(self, connection: dialect.Connection) -> str:
+    def rights_beside_reading(self, connection: Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
 
-    def answer(
-        self, connection: dialect.Connection, statement: str, limit: int, seconds: float
-    ) -> Iterator[Sequence[Any]]:
+    def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
         until, file = time.monotonic() + seconds, cast(sqlite3.Connection, connection)
         file.execute(f"PRAGMA busy_timeout = {round(1000 * min(self.busy_seconds, seconds))}")
         file.execute("PRAGMA query_only = ON")
@@ -275,17 +327,16 @@ class SqliteDialect(dialect.Dialect):
         yield [each[0] for each in cursor.description or ()]
         yield from islice(cursor, limit)
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return "interrupted" in str(error)
+    @property
+    def place(self) -> str:
+        return f"the SQLite file '{self.path}'"
+
+    def has_code(self, error: BaseException, codes: Any) -> bool:
+        """A code is a class of Python's exceptions, or a part of SQLite's sentence."""
+        return any(isinstance(error, code) if isinstance(code, type) else code in str(error) for code in codes)
 
     def explain(self, error: Exception) -> OptionError:
-        if _LOCKED in str(error):
-            what = f"the SQLite file '{self.path}' is locked by {_lock_holder(self.path) or 'another process'}"
+        if self.waits_for_lock(error):
+            what = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
             return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
-        where = f"the SQLite file '{self.path}'"
-        if text := self.refusal(error):
-            return OptionError(code="HR408", what=f"{where} refuses a row: {text}", fix=dialect.REFUSED_FIX)
-        for sign, code, what, fix in _FAULTS:
-            if sign in str(error):
-                return OptionError(code=code, what=f"{where} {what}", fix=fix)
-        return OptionError(code="HR425", what=f"{where} refuses it: {error}", fix=dialect.BATCH_FIX)
+        return super().explain(error)

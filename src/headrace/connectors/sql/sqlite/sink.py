@@ -8,18 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.sqlite.dialect import BUSY_SECONDS, SqliteDialect
-from headrace.contract import (
-    Identity,
-    OptionError,
-    OutputMode,
-    ProjectPath,
-    SinkContext,
-    SinkLocation,
-    canonical_path,
-)
 from headrace.errors import Finding
 
 if TYPE_CHECKING:
@@ -38,23 +30,23 @@ class Sqlite(DatabaseSink):
     Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
     """
 
-    path: ProjectPath
+    path: contract.ProjectPath
 
     def dialect(self) -> SqliteDialect:
         return SqliteDialect(self.path, busy_seconds=min(BUSY_SECONDS, max(self.retry_seconds, 0.1)))
 
     @property
-    def location(self) -> SinkLocation:
+    def location(self) -> contract.SinkLocation:
         # SQLite sees no case in names.
         return replace(super().location, name=self.table.lower())
 
-    def identity(self) -> Identity:
-        return {"system": "sqlite", "path": canonical_path(self.path), "table": self.table.lower()}
+    def identity(self) -> contract.Identity:
+        return {"system": "sqlite", "path": contract.canonical_path(self.path), "table": self.table.lower()}
 
     def system(self) -> str:
         return self.path
 
-    def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
+    def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         """A file that is not there yet is no fault before the first batch: the first start makes it."""
         if Path(self.path).exists():
             yield from super().check_connection(frame, context)
@@ -64,13 +56,13 @@ class Sqlite(DatabaseSink):
     def is_there(self) -> bool:
         return Path(self.path).exists()
 
-    def problems(self, mode: OutputMode) -> Iterator[OptionError]:
+    def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from super().problems(mode)
         if ":memory:" in self.path or not self.path:
             what = "its path names no file, so that nothing of it would be kept"
-            yield OptionError(what=what, fix="name a file, as results.db")
+            yield contract.OptionError(what=what, fix="name a file, as results.db")
         elif os.path.isdir(self.path):
-            yield OptionError(what=f"its path {self.path} is a directory", fix="name a file, as results.db")
+            yield contract.OptionError(what=f"its path {self.path} is a directory", fix="name a file, as results.db")
         if self.table.lower().startswith("sqlite_"):
             what = f"a result table may not be called '{self.table}'"
-            yield OptionError(what=what, fix="choose another name")
+            yield contract.OptionError(what=what, fix="choose another name")
