@@ -112,8 +112,8 @@ def run(
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """The observer of a run, and one that verifies its queries during it."""
     from headrace.export.observers import Observers
-    from headrace.verifier import verify as proved
-    from headrace.verifier.beside import VerifyingBeside
+    from headrace.verifier.periodic import PeriodicVerifier
+    from headrace.verifier.proof import verify as proved
 
     observers = Observers(*([] if reporter is None else [reporter]))
 
@@ -121,7 +121,7 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
         return proved(project, query, spark=spark, scope=scope)
 
     observers.add(
-        VerifyingBeside(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
+        PeriodicVerifier(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
     )
     return observers
 
@@ -375,7 +375,7 @@ def late(
     since_batch: only this batch and later ones. export: write the rows into this directory, as their sources gave them.
     replay: bring the rows back into the result of `query`, which must not be running.
     """
-    from headrace.verifier import late as late_of_query
+    from headrace.verifier.late_rows import late as late_of_query
 
     return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 

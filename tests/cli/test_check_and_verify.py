@@ -12,8 +12,7 @@ from rich.console import Console
 from headrace.cli import main
 from headrace.cli.verify import _say, difference_table, figures, sentence
 from headrace.demo.starter import write_project
-from headrace.verifier import Difference, Verdict
-from headrace.verifier.verdict import State
+from headrace.verifier.verdict import Difference, State, Verdict
 
 pytestmark = pytest.mark.plain
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from headrace.cli import main
 from headrace.cli.verify import batch_table, replay_sentence, row_table
-from headrace.verifier import Lateness, LateRow, OperatorLateRows, Replayed
+from headrace.verifier.verdict import Lateness, LateRow, OperatorLateRows, Replayed
 from tests.verifier import late_project
 
 if TYPE_CHECKING:

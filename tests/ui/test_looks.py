@@ -192,7 +192,7 @@ def test_an_action_needs_the_token_and_a_page_of_our_own(
 
 @pytest.mark.parametrize("header", ["Basic dXNlcjpzZWNyZXQ=", "Bearer", "Bearer wrong", "none"])
 @pytest.mark.parametrize("path", ACTIONS)
-def test_beside_a_cookie_no_header_of_another_site_lets_an_action_through(
+def test_periodic_a_cookie_no_header_of_another_site_lets_an_action_through(
     project: Project, path: str, header: str
 ) -> None:
     asked = client(project)

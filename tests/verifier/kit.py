@@ -17,7 +17,8 @@ from headrace.model import AvailableNow, Duration, NamedSource, Project, PythonT
 from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
 from headrace.spark.stream.foreach_batch import ForEachBatch
-from headrace.verifier import Verdict, verify
+from headrace.verifier.proof import verify
+from headrace.verifier.verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

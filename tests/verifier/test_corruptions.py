@@ -15,7 +15,7 @@ import pytest
 
 from headrace.contract import OutputMode
 from headrace.errors import plain
-from headrace.verifier import Difference, Verdict
+from headrace.verifier.verdict import Difference, Verdict
 from tests.rounds import as_long
 from tests.verifier.kit import Scene, scene
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.verifier import late
+from headrace.verifier.late_rows import late
 from tests.rounds import only_usual
 from tests.verifier.kit import scene, write
 

@@ -15,7 +15,8 @@ import pytest
 from headrace.checkpoint import Checkpoint
 from headrace.errors import ProjectError
 from headrace.model import PythonTransform, SqlTransform, Table
-from headrace.verifier import rerun, verify
+from headrace.verifier import rerun
+from headrace.verifier.proof import verify
 from tests.verifier.kit import Scene, scene, write
 
 if TYPE_CHECKING:

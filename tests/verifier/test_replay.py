@@ -22,8 +22,8 @@ from headrace.history import History
 from headrace.model import Project
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.spark.jvm.session_conf import applied
-from headrace.verifier import Replayed
 from headrace.verifier.late_rows import apply_late_rows
+from headrace.verifier.verdict import Replayed
 from tests.verifier import late_project
 from tests.verifier.late_project import BATCHES, counts, held, land, read, run
 

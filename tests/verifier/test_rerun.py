@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import Crash, CrashBeforeCommit, timeline
-from headrace.verifier import verify
+from headrace.verifier.proof import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.verifier import Verdict, verify
+from headrace.verifier.proof import verify
 from headrace.verifier.scope import RowScope
+from headrace.verifier.verdict import Verdict
 from tests.verifier.kit import scene
 from tests.verifier.test_corruptions import EVENTS, sums
 

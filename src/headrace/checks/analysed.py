@@ -59,9 +59,9 @@ _REFUSALS: dict[operations.Operation, tuple[str, str, str]] = {
 
 
 def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct: bool = False) -> Iterator[Finding]:
-    """Everything that is wrong or noteworthy about `frame`, the analysed result of `query`.
+    """Report everything that is wrong or noteworthy about `frame`, the analysed result of `query`.
 
-    calls_distinct: its functions use `distinct`, which the plan does not tell from `dropDuplicates`.
+    calls_distinct: its functions use `distinct`, which looks like `dropDuplicates` in the plan.
     """
     if not facts.streaming:
         yield query.finding(
@@ -77,13 +77,13 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
     refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
     if not refused:
         grouped = tuple(operations.aggregations(frame))
-        conditions = [finding for each in grouped for finding in _uncleaned(query, each)]
+        conditions = [finding for aggregation in grouped for finding in _uncleaned(query, aggregation)]
         # Of a condition that is not met Spark says only that there is no watermark.
         explained = any(finding.severity == "error" for finding in conditions)
         error = operations.refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
         by_spark = [] if error is None else [finding_of(error, where=query.where, subject=query.whose)]
         if explained:
-            by_spark = [each for each in by_spark if NO_WATERMARK not in each.what]
+            by_spark = [aggregation for aggregation in by_spark if NO_WATERMARK not in aggregation.what]
         refused = (*by_spark, *_impossible(query, frame, grouped), *conditions)
     yield from refused
     yield from async_progress(query, facts.keeps_state)
@@ -98,12 +98,12 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
 
 
 def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[StateBound, ...], tuple[Finding, ...]]:
-    """How long each operator of `frame` keeps its state, and what stops no start but is good to know before one."""
+    """Return how long each operator of `frame` keeps its state, and findings that stop no start."""
     states = kept_states(frame)
     with_joins = any(state.kind == "join" for state in states)
-    found = operations.stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
+    stream_joins = operations.stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
     notes = (*unremoved(query, states), *clock_and_order(query, facts, determinism(frame)))
-    return state_bounds(query, states, found, policy=_policy(frame)), notes
+    return state_bounds(query, states, stream_joins, policy=_policy(frame)), notes
 
 
 def _policy(frame: DataFrame) -> str:
@@ -137,36 +137,36 @@ def _of_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
 
 
 def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
-    """Operators of an optimised plan that Spark would refuse in the first batch."""
-    for each in stateful_inputs(optimised, complete=query.mode == "complete"):
-        if len(each.columns) > 1:
+    """Report operators of an optimised plan that Spark would refuse in the first batch."""
+    for reader in stateful_inputs(optimised, complete=query.mode == "complete"):
+        if len(reader.columns) > 1:
             yield query.finding(
                 "HR279",
-                f"gives an operator with state ({each.operator}) rows with "
-                f"{len(each.columns)} event-time columns: {', '.join(each.columns)}",
+                f"gives an operator with state ({reader.operator}) rows with "
+                f"{len(reader.columns)} event-time columns: {', '.join(reader.columns)}",
                 "leave one of them: select only the column, or the window, that the operator goes by, or cast "
                 "the other to STRING",
             )
 
 
 def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
-    """What of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
-    told = set[str]()
+    """Report what of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
+    reported = set[str]()
     allowed = {
         "limit of sorted rows": query.mode == "complete",
         "deduplication by all columns": not calls_distinct,
         "join of streams": query.mode == "append",
     }
     for operation in operations.stream_operations(frame):
-        code, what, fix = _REFUSALS[operation]
-        if code in told or allowed.get(operation, False):
+        code, problem, fix = _REFUSALS[operation]
+        if code in reported or allowed.get(operation, False):
             continue
-        told.add(code)
-        yield query.finding(code, what.format(mode=query.mode), fix)
+        reported.add(code)
+        yield query.finding(code, problem.format(mode=query.mode), fix)
 
 
 def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:
-    """What is wrong with the stateful processors of `query`, whose state `provider` would keep."""
+    """Report what is wrong with the stateful processors of `query`, whose state `provider` would keep."""
     for processor in facts.processors:
         mode = processor.mode.lower()
         faults = [
@@ -195,17 +195,17 @@ def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator
                 "write state_store: {provider: rocksdb} for this target, or leave the provider out",
             ),
         ]
-        for code, is_wrong, what, fix in faults:
+        for code, is_wrong, problem, fix in faults:
             if is_wrong:
-                what = f"query '{query.name}': transformWithState {what}"
-                yield Finding(code=code, what=what, fix=fix, where=query.where)
+                problem = f"query '{query.name}': transformWithState {problem}"
+                yield Finding(code=code, what=problem, fix=fix, where=query.where)
 
 
 def lifetimes(query: Query, facts: PlanFacts, frame: DataFrame) -> Iterator[Finding]:
-    """States with a time to live under a time mode that has none, which Spark refuses with the first batch.
+    """Report states with a time to live under a time mode that has none, which Spark refuses in the first batch.
 
-    Source: StatefulProcessorHandleImpl.validateTTLConfig. Each processor is asked by its `init`, which says what it
-    keeps, on a copy; one that needs more than that for it is left to Spark.
+    Source: StatefulProcessorHandleImpl.validateTTLConfig. The `init` of each processor, called on a
+    copy, says what it keeps; one whose `init` needs more is left to Spark.
     """
     if all(processor.time == "ProcessingTime" for processor in facts.processors):
         return
@@ -251,7 +251,7 @@ class _Asked:
 
 
 def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:
-    """What Spark refuses only when the first batch is planned."""
+    """Report what Spark refuses only when the first batch is planned."""
     whats = [
         f"aggregates by the Python function {name}, which a stream cannot do"
         for aggregation in grouped
@@ -272,7 +272,7 @@ def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Agg
 
 
 def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Finding]:
-    """Which of the guide's four conditions for cleaning state is not met, or that there is no watermark at all.
+    """Report which of the guide's four conditions for cleaning state is not met, or that there is no watermark.
 
     Source: Structured Streaming guide, "Conditions for watermarking to clean aggregation state". Append mode gives a
     row only when its group is finished, so there Spark refuses what in other modes only keeps its state.
@@ -283,35 +283,35 @@ def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Fi
     if query.mode == "complete":
         if not on:
             return
-        what = f"runs in complete mode, which keeps every group, so the watermark on {on} cleans no state"
+        problem = f"runs in complete mode, which keeps every group, so the watermark on {on} cleans no state"
         fix, severity = "use the mode update or append to let go of groups that the watermark has passed", "note"
     elif aggregation.bounded or not (aggregation.by or query.mode == "append"):
         return
     elif not on and aggregation.later:
-        what = f"puts a watermark on '{aggregation.later[-1]}' after its aggregation, which cannot use it: {kept}"
+        problem = f"puts a watermark on '{aggregation.later[-1]}' after its aggregation, which cannot use it: {kept}"
         fix = "put it on before: at the source's declaration, or by withWatermark in front of groupBy"
     elif on and aggregation.times and not set(aggregation.times) & set(aggregation.watermarks):
         times = " and ".join(f"'{column}'" for column in aggregation.times)
-        what = f"groups by the time {times}, and its watermark is on {on}: {kept}"
+        problem = f"groups by the time {times}, and its watermark is on {on}: {kept}"
         fix = f"put the watermark on {times}, or group by {on} or a window of it"
     elif on:
         by = f"groups by {', '.join(aggregation.by)}" if aggregation.by else "groups by nothing"
-        what = f"{by}, and neither by {on}, which has the watermark, nor by a window of it: {kept}"
+        problem = f"{by}, and neither by {on}, which has the watermark, nor by a window of it: {kept}"
         fix = f"group by {on} or window({aggregation.watermarks[0]}, ...) as well"
         fix, severity = fix + (", or use the mode update or complete" if query.mode == "append" else ""), "note"
     else:
         if aggregation.by:
-            what = f"keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely"
-            yield query.finding("HR240", what, bounding_fix((), aggregation.given), severity="note")
+            problem = f"keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely"
+            yield query.finding("HR240", problem, bounding_fix((), aggregation.given), severity="note")
         return
-    yield query.finding("HR271", what, fix, severity="error" if query.mode == "append" else severity)
+    yield query.finding("HR271", problem, fix, severity="error" if query.mode == "append" else severity)
 
 
 def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:
-    """What to do about an operator whose rows have these columns with a watermark, and these timestamps."""
+    """Return what to do about an operator whose rows have these columns with a watermark, and these timestamps."""
     if marked:
         return f"use {marked[0]}, which has the watermark, or a window of it, in the operation as well"
     if times:
-        known = " or ".join(times[:3])
-        return f"give the source a watermark on {known}, and use that column, or a window of it, in the operation"
+        columns = " or ".join(times[:3])
+        return f"give the source a watermark on {columns}, and use that column, or a window of it, in the operation"
     return "give the source a column of event time with a watermark, and use it, or a window of it, in the operation"

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from headrace.checks.user_functions import Asked, Function, SourceFile, bound_names, codes, nodes, own_nodes, place_of
+from headrace.checks.user_functions import Asked, codes
 from headrace.errors import Finding, Where
 from headrace.model import Continuous, Counter, Project, Query, RealTime, SqlTransform, Table, View
+from headrace.user_source import Definition, NoSource, bound_names, definition, own_nodes
 
 _CONTAINERS = (list, dict, set, bytearray, deque)
 _MAKERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
@@ -47,89 +48,92 @@ class Changed:
 def changed_by(
     function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType]
 ) -> tuple[Changed, ...]:
-    """What the functions for rows in `function`, and in what it uses, change; others ran while the query was built.
+    """Return the variables that the functions for rows in `function`, and in what it uses, change.
 
-    executed: the code that ran then; without it nothing is found, for nobody knows which code is for rows.
+    executed: the code that ran while the query was built, which is not for rows; without it nothing is found.
     """
-    found: dict[tuple[str, str], Changed] = {}
+    changes: dict[tuple[str, str], Changed] = {}
     in_driver = {(code.co_filename, code.co_firstlineno, code.co_name) for code in executed}
     for code, scope in codes(function, is_own) if executed else ():
         if code in executed or code is getattr(function, "__code__", None):
             continue
-        for node, file in nodes(code):
-            for name, line in _changes(node, file, scope, in_driver, code.co_filename):
-                where = Where(file=code.co_filename, line=line)
-                found.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
-    return tuple(found.values())
+        for name, line in _changes(code, scope, in_driver):
+            where = Where(file=code.co_filename, line=line)
+            changes.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
+    return tuple(changes.values())
 
 
-def driver_variables(query: Query, found: tuple[Changed, ...]) -> Iterator[Finding]:
-    """The findings about what the functions for rows of `query` change."""
-    for each in found:
-        whose = "a lambda" if each.function == "<lambda>" else f"the function {each.function}"
+def driver_variables(query: Query, changes: tuple[Changed, ...]) -> Iterator[Finding]:
+    """Report the variables of the driver that the functions for rows of `query` change."""
+    for change in changes:
+        whose = "a lambda" if change.function == "<lambda>" else f"the function {change.function}"
         yield Finding(
             code="HR810",
-            what=f"{whose} of query '{query.name}' changes '{each.variable}', a variable of the driver: each worker "
+            what=f"{whose} of query '{query.name}' changes '{change.variable}', a variable of the driver: each worker "
             "changes a copy of its own, and the driver's stays as it is",
             fix="to count, declare a counter by hr.counter and add to it; to look something up, use hr.broadcast; what "
             "a worker is to remember, functools.lru_cache keeps",
-            where=each.where,
+            where=change.where,
         )
 
 
 def _changes(
-    node: Function, file: SourceFile, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]], path: str
+    code: CodeType, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]]
 ) -> Iterator[tuple[str, int]]:
-    """The driver's variables that a function itself changes, each with its line."""
-    inside = bound_names(node)
-    own = list(own_nodes(node))
-    elsewhere = {name for each in own if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names}
+    """Yield the driver's variables that a function itself changes, each with its line."""
+    try:
+        function = definition(code, scope)
+    except NoSource:
+        return
+    inside = bound_names(function.node)
+    own = list(own_nodes(function.node))
+    elsewhere = {name for part in own if isinstance(part, (ast.Global, ast.Nonlocal)) for name in part.names}
 
     def is_drivers(name: str) -> bool:
         if name in inside:
             return False
-        owner = _owner(name, node, file)
-        return owner is None or (path, *place_of(owner)) in in_driver
+        owner = _owner(name, function)
+        return owner is None or (code.co_filename, owner.line, owner.name) in in_driver
 
-    for each in own:
-        if isinstance(each, ast.Name) and isinstance(each.ctx, (ast.Store, ast.Del)):
-            if each.id in elsewhere and is_drivers(each.id):
-                yield each.id, each.lineno
-        elif isinstance(each, (ast.Subscript, ast.Attribute)) and isinstance(each.ctx, (ast.Store, ast.Del)):
-            name = _root(each)
+    for part in own:
+        if isinstance(part, ast.Name) and isinstance(part.ctx, (ast.Store, ast.Del)):
+            if part.id in elsewhere and is_drivers(part.id):
+                yield part.id, part.lineno
+        elif isinstance(part, (ast.Subscript, ast.Attribute)) and isinstance(part.ctx, (ast.Store, ast.Del)):
+            name = _root(part)
             if name is not None and is_drivers(name):
-                yield name, each.lineno
-        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGING:
-            held = each.func.value
-            if isinstance(held, ast.Name) and is_drivers(held.id) and _is_container(held.id, node, file, scope):
-                yield held.id, each.lineno
+                yield name, part.lineno
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
+            held = part.func.value
+            if isinstance(held, ast.Name) and is_drivers(held.id) and _is_container(held.id, function, scope):
+                yield held.id, part.lineno
 
 
-def _owner(name: str, node: Function, file: SourceFile) -> Function | None:
-    """The function around `node` whose variable `name` is; None for one of the module."""
-    around = file.around.get(node)
-    while around is not None and name not in bound_names(around):
-        around = file.around.get(around)
-    return around
+def _owner(name: str, function: Definition) -> Definition | None:
+    """Return the function around this one whose variable `name` is; None for one of the module."""
+    outer = function.outer
+    while outer is not None and name not in bound_names(outer.node):
+        outer = outer.outer
+    return outer
 
 
 def _root(node: ast.expr) -> str | None:
-    """The variable that `a[b].c` begins with."""
+    """Return the variable that `a[b].c` begins with."""
     while isinstance(node, (ast.Subscript, ast.Attribute)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _is_container(name: str, node: Function, file: SourceFile, scope: Mapping[str, Any]) -> bool:
+def _is_container(name: str, function: Definition, scope: Mapping[str, Any]) -> bool:
     """Whether a variable holds something that such a method changes; a counter, say, has an `add` too."""
-    owner = _owner(name, node, file)
+    owner = _owner(name, function)
     if owner is None:
         return isinstance(scope.get(name), _CONTAINERS)
-    for each in own_nodes(owner):
-        if isinstance(each, (ast.Assign, ast.AnnAssign)):
-            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+    for part in own_nodes(owner.node):
+        if isinstance(part, (ast.Assign, ast.AnnAssign)):
+            targets = part.targets if isinstance(part, ast.Assign) else [part.target]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                value = each.value
+                value = part.value
                 made = value.func if isinstance(value, ast.Call) else None
                 called = made.id if isinstance(made, ast.Name) else made.attr if isinstance(made, ast.Attribute) else ""
                 if isinstance(value, _LITERALS) or called in _MAKERS:
@@ -138,7 +142,7 @@ def _is_container(name: str, node: Function, file: SourceFile, scope: Mapping[st
 
 
 def shared_variables(project: Project) -> Iterator[Finding]:
-    """What asks for a broadcast or a counter and cannot have it."""
+    """Report SELECTs and functions that ask for a broadcast or a counter and cannot have it."""
     broadcasts = {name: table for name, table in project.tables.items() if table.broadcast}
     values: dict[str, Table | Counter] = {**broadcasts, **project.counters}
     things: list[Table | View | Query] = [*project.tables.values(), *project.views.values(), *project.queries.values()]
@@ -187,28 +191,28 @@ class Watched:
 def watched(
     settings: Callable[[], Mapping[str, str]], modules: Iterable[ModuleType], is_own: Callable[[str], bool]
 ) -> Iterator[Watched]:
-    """Look on while queries are built in this thread; `settings` gives those of the session as they are now.
+    """Watch what happens while queries are built in this thread; `settings` gives the session's current ones.
 
-    A debugger, or a measurement of coverage, that watches calls itself is left in its place.
+    A debugger, or a measurement of coverage, that watches calls itself stays in its place.
     """
-    found = Watched()
+    watch = Watched()
     former, modules = settings(), tuple(modules)
     variables = dict(_variables(modules))
 
-    # What the session and its connectors set for themselves, as Delta does with its first plan, is no query's doing.
+    # What the session and its connectors set for themselves, as Delta does with its first plan, is not a query's.
     begun: list[Mapping[str, str]] = []
 
     def call(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and is_own(frame.f_code.co_filename):
             if not begun:
                 begun.append(settings())
-            found.executed.add(frame.f_code)
+            watch.executed.add(frame.f_code)
 
     before = sys.getprofile()
     if before is None:
         sys.setprofile(call)
     try:
-        yield found
+        yield watch
     finally:
         if before is None:
             sys.setprofile(None)
@@ -216,38 +220,40 @@ def watched(
         if before is None:
             former = begun[0] if begun else now
         names = sorted(former.keys() | now.keys())
-        found.settings = {
+        watch.settings = {
             name: (former.get(name), now.get(name)) for name in names if former.get(name) != now.get(name)
         }
-        found.variables = tuple(
+        watch.variables = tuple(
             dict.fromkeys(name for name, value in _variables(modules) if variables.get(name) != value)
         )
 
 
-def side_effects(query: Query, found: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
-    """The findings about what the functions of `query` did while it was built."""
-    for name, (_, value) in found.settings.items():
-        what = f"takes {name} away while it is built, for every query of the session"
+def side_effects(query: Query, watch: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
+    """Report what the functions of `query` changed or read while it was built."""
+    for name, (_, value) in watch.settings.items():
+        problem = f"takes {name} away while it is built, for every query of the session"
         if value is not None:
-            what = f"sets {name} to {value} while it is built, which every query of the session gets from then on, and "
-            what += "one whose checkpoint holds another value never"
-        yield query.finding("HR643", what, "declare the setting for the project or the target: spark: {KEY: VALUE}")
-    for each in asked:
-        if each.at_build:
+            problem = (
+                f"sets {name} to {value} while it is built, which every query of the session gets from then on, and "
+            )
+            problem += "one whose checkpoint holds another value never"
+        yield query.finding("HR643", problem, "declare the setting for the project or the target: spark: {KEY: VALUE}")
+    for call in asked:
+        if call.at_build:
             yield Finding(
                 code="HR644",
-                what=f"{each.function} of query '{query.name}' calls {each.call} when the query is built: the value "
+                what=f"{call.function} of query '{query.name}' calls {call.call} when the query is built: the value "
                 "stays until the query is started again, and the rows from then on follow another one",
                 fix="for the time of a batch use F.current_timestamp(), for a number by chance F.rand(); a value that "
                 "is meant to stay belongs into the project as a variable",
-                where=each.where,
+                where=call.where,
             )
-    if found.variables:
-        yield query.finding("HR645", f"changes {', '.join(found.variables[:3])} while it is built", _NO_STATE)
+    if watch.variables:
+        yield query.finding("HR645", f"changes {', '.join(watch.variables[:3])} while it is built", _NO_STATE)
 
 
 def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
-    """The plain values of the modules' variables, as texts that are equal as long as nothing is changed."""
+    """Yield the plain values of the modules' variables, as texts that are equal as long as nothing is changed."""
     for module in modules:
         for name, value in list(vars(module).items()):
             if name.startswith("__") or not isinstance(value, _PLAIN):
@@ -257,11 +263,11 @@ def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """A value as a text; of the objects in a container only which they are."""
+    """Return a value as a text; of the objects in a container only their identity."""
     if isinstance(value, (list, tuple, set)):
-        return f"{type(value).__name__}:{[_shallow(each) for each in value]}"
+        return f"{type(value).__name__}:{[_shallow(part) for part in value]}"
     if isinstance(value, dict):
-        return f"dict:{[(_shallow(key), _shallow(each)) for key, each in value.items()]}"
+        return f"dict:{[(_shallow(key), _shallow(part)) for key, part in value.items()]}"
     return repr(value)
 
 

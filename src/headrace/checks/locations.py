@@ -32,11 +32,11 @@ _FIX = "name a path that all machines see, such as hdfs:// or s3a://; or declare
 
 
 def storage(project: Project) -> Iterator[Finding]:
-    """Storage beyond this machine that is of no known kind, that cannot be reached, or that two drivers could share."""
+    """Report remote storage of an unknown kind, that cannot be reached, or that two drivers could share."""
     where = project.target.at("storage")
     if (wrong := _storage_fault(project.target.storage)) is not None:
-        what = f"the storage {project.target.storage} {wrong[0]}"
-        yield Finding(code="HR834", what=what, fix=wrong[1], where=where)
+        problem = f"the storage {project.target.storage} {wrong[0]}"
+        yield Finding(code="HR834", what=problem, fix=wrong[1], where=where)
         return
     conditional = project.target.spark.get(OBJECT_STORE_PREFIX + CONDITIONAL_CREATION, "true").lower() == "true"
     if scheme_of(project.target.storage) == "s3a" and not conditional:
@@ -57,15 +57,17 @@ def storage(project: Project) -> Iterator[Finding]:
 
 
 def open_to_others(project: Project, *, storage: bool) -> Iterator[Finding]:
-    """Secrets that every user of this machine may read, and, with `storage`, one that every user may write into."""
+    """Report secrets that every user of this machine may read and, with `storage`, a storage that all may write."""
     for name in project.secret_files:
         if _is_open(project.root / Path(name).expanduser(), 0o004):
-            what = f"every user of this machine may read {name}, which holds a secret"
-            yield Finding(code="HR141", what=what, fix=f"chmod o-rwx {quote(name)}", where=Where(file=name))
+            problem = f"every user of this machine may read {name}, which holds a secret"
+            yield Finding(code="HR141", what=problem, fix=f"chmod o-rwx {quote(name)}", where=Where(file=name))
     if storage and _is_open(project.local_storage, 0o002):
-        what = f"every user of this machine may write into the storage {project.local_storage}, and so change results"
+        problem = (
+            f"every user of this machine may write into the storage {project.local_storage}, and so change results"
+        )
         fix = f"chmod o-rwx {quote(str(project.local_storage))}, or name a directory of your own as `storage`"
-        yield Finding(code="HR141", what=what, fix=fix, where=project.target.at("storage"))
+        yield Finding(code="HR141", what=problem, fix=fix, where=project.target.at("storage"))
 
 
 def _is_open(path: Path, bits: int) -> bool:
@@ -77,49 +79,54 @@ def _is_open(path: Path, bits: int) -> bool:
 
 
 def _storage_fault(storage: str) -> tuple[str, str] | None:
-    """What is wrong with the text that names the storage, as a predicate, and what to do."""
+    """Return what is wrong with the text that names the storage, as a predicate, and what to do."""
     if (wrong := path_fault(storage)) is not None:
         return wrong
     scheme = scheme_of(storage)
     if scheme is not None and scheme not in SCHEMES:
-        what = f"is on {scheme}://, of which Headrace does not know that a file there is whole and written once"
-        return what, f"name a path on {' or '.join(f'{each}://' for each in SCHEMES)}, or a local or mounted directory"
-    named = next((each for each in SCHEMES if storage.lower().startswith(f"{each}:")), None)
+        problem = f"is on {scheme}://, of which Headrace does not know that a file there is whole and written once"
+        return (
+            problem,
+            f"name a path on {' or '.join(f'{name}://' for name in SCHEMES)}, or a local or mounted directory",
+        )
+    named = next((known_scheme for known_scheme in SCHEMES if storage.lower().startswith(f"{known_scheme}:")), None)
     if named is not None and (scheme is None or not is_known(storage)):
-        what = f"names no {_AUTHORITIES[named]}, so that only Spark would know where it lies"
-        return what, f"name it: {named}://{_AUTHORITIES[named].upper()}/path"
+        problem = f"names no {_AUTHORITIES[named]}, so that only Spark would know where it lies"
+        return problem, f"name it: {named}://{_AUTHORITIES[named].upper()}/path"
     return None
 
 
 def remote_paths(project: Project) -> Iterator[Finding]:
-    """Each store is asked once for what is read or written, and once for Spark's log of a directory of files."""
+    """Report remote paths that cannot be used; each store is asked once for data, and once for Spark's log of files."""
     asked: set[tuple[str, bool]] = set()
-    for each in _paths(project):
-        scheme = scheme_of(each.path)
-        if (wrong := path_fault(each.path)) is not None:
-            what = f"{each.whose} has the path {each.path}, which {wrong[0]}"
-            yield Finding(code="HR834", what=what, fix=wrong[1], where=each.where)
+    for named_path in _paths(project):
+        scheme = scheme_of(named_path.path)
+        if (wrong := path_fault(named_path.path)) is not None:
+            problem = f"{named_path.whose} has the path {named_path.path}, which {wrong[0]}"
+            yield Finding(code="HR834", what=problem, fix=wrong[1], where=named_path.where)
             continue
-        # Somebody may have told Hadoop of such a file system.
-        told = f"spark.hadoop.fs.{scheme}.impl" in project.target.spark or "HADOOP_CONF_DIR" in os.environ
-        if scheme in _NAMESAKES and not told:
+        # Hadoop may be configured with such a file system.
+        is_configured = f"spark.hadoop.fs.{scheme}.impl" in project.target.spark or "HADOOP_CONF_DIR" in os.environ
+        if scheme in _NAMESAKES and not is_configured:
             yield Finding(
                 code="HR838",
-                what=f"{each.whose} has the path {each.path}, and Spark has no file system for {scheme}://",
-                fix=f"write s3a://{each.path.partition('://')[2]}",
-                where=each.where,
+                what=f"{named_path.whose} has the path {named_path.path}, and Spark has no file system for {scheme}://",
+                fix=f"write s3a://{named_path.path.partition('://')[2]}",
+                where=named_path.where,
             )
-        store = each.path.partition("://")[2].partition("/")[0]
-        if scheme is None or not is_known(each.path) or (f"{scheme}://{store}", each.keeps_log) in asked:
+        store = named_path.path.partition("://")[2].partition("/")[0]
+        if scheme is None or not is_known(named_path.path) or (f"{scheme}://{store}", named_path.keeps_log) in asked:
             continue
-        asked.add((f"{scheme}://{store}", each.keeps_log))
+        asked.add((f"{scheme}://{store}", named_path.keeps_log))
         try:
-            place(each.path).exists()
+            place(named_path.path).exists()
         except PlatformError as error:
-            # What Spark alone reads or writes there it may reach by ways that Headrace does not have, as Kerberos.
-            may_reach = isinstance(error, StoreNotAsked) and not each.keeps_log
+            # Spark may reach its own data there in ways that Headrace does not have, such as Kerberos.
+            may_reach = isinstance(error, StoreNotAsked) and not named_path.keeps_log
             for finding in error.findings:
-                named = finding.but(what=f"{each.whose} has the path {each.path}: {finding.what}", where=each.where)
+                named = finding.but(
+                    what=f"{named_path.whose} has the path {named_path.path}: {finding.what}", where=named_path.where
+                )
                 yield named.weighed("warning") if may_reach else named
 
 
@@ -144,7 +151,7 @@ def _paths(project: Project) -> Iterator[_NamedPath]:
 
 
 def cluster(project: Project) -> Iterator[Finding]:
-    """Local paths of a project whose master is on another machine."""
+    """Report local paths of a project whose master is on another machine."""
     master = project.target.master or default_master()
     if not is_elsewhere(master):
         return
@@ -157,14 +164,14 @@ def cluster(project: Project) -> Iterator[Finding]:
             fix=_FIX,
             where=project.target.at("storage"),
         )
-    for each in _paths(project):
-        if _is_here(project, each.path):
-            there = f"{each.option} {each.path} on this machine, and executors of {master} run on others"
-            yield Finding(code="HR829", what=f"{each.whose} has the {there}", fix=_FIX, where=each.where)
+    for named_path in _paths(project):
+        if _is_here(project, named_path.path):
+            there = f"{named_path.option} {named_path.path} on this machine, and executors of {master} run on others"
+            yield Finding(code="HR829", what=f"{named_path.whose} has the {there}", fix=_FIX, where=named_path.where)
 
 
 def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:
-    """Whether cores of a cluster have no part of a query's state to work on."""
+    """Report cores of a cluster that have no part of a query's state to work on."""
     if keeps_state and partitions < cores:
         yield query.finding(
             "HR830",
@@ -175,7 +182,7 @@ def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: 
 
 
 def speculation(query: Query, *, speculative: bool, keeps_state: bool) -> Iterator[Finding]:
-    """Whether Spark makes second attempts of tasks whose files of the state have the names of the first one's."""
+    """Report speculation, whose second attempt of a task writes its state under the names of the first one's files."""
     if keeps_state and speculative:
         yield query.finding(
             "HR841",
@@ -190,26 +197,28 @@ def _is_here(project: Project, path: str) -> bool:
     if "://" in path and not path.startswith("file:"):
         return False
     plain = "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
-    return not any(plain == each or plain.startswith(f"{each.rstrip('/')}/") for each in project.target.shared_paths)
+    return not any(
+        plain == shared or plain.startswith(f"{shared.rstrip('/')}/") for shared in project.target.shared_paths
+    )
 
 
 def places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """The faults of queries beside others, each with the queries that it keeps from running."""
+    """Yield the conflicts between queries, each with the queries that it keeps from running."""
     yield from _written_twice(project)
     yield from _fed_back(project)
 
 
 def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """Queries whose sinks write to one place, in whatever spelling; a console, say, is taken by many."""
+    """Yield queries whose sinks write to one place, in any spelling; many may share a console."""
     near: dict[str, list[tuple[Query, Identity | None]]] = defaultdict(list)
     for query in project.queries.values():
         if not query.sink.facts.durable:
             continue
         identity = query.sink.identity()
-        beside = near[_bucket(query, identity)]
-        for other, of_other in beside:
+        neighbours = near[_bucket(query, identity)]
+        for other, of_other in neighbours:
             same = query.sink == other.sink
-            shared = all(each.sink.facts.shares_appends and each.mode == "append" for each in (query, other))
+            shared = all(writer.sink.facts.shares_appends and writer.mode == "append" for writer in (query, other))
             if (not same and not is_same_place(identity, of_other)) or shared:
                 continue
             facts = query.sink.facts
@@ -219,16 +228,16 @@ def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]
                 + ("" if same or identity is None else f", {shown(identity)}"),
                 fix="give each a place of its own, or union their inputs in one query",
                 where=query.where,
-                # Messages of a topic are only added, and whoever reads it may tell them apart.
+                # Messages of a topic are only added, and its readers may distinguish them.
                 severity="error" if same or facts.transactional or facts.idempotent else "warning",
             )
             yield frozenset({query.name, other.name}), finding
             break
-        beside.append((query, identity))
+        neighbours.append((query, identity))
 
 
 def _bucket(query: Query, identity: Identity | None) -> str:
-    """What sinks of one place have in common, so that not every pair of a project's queries is compared."""
+    """Return what sinks of one place have in common, so that not every pair of a project's queries is compared."""
     if identity is None:
         return query.sink_kind
     return str(identity["path"] if "path" in identity else identity["system"])
@@ -240,15 +249,15 @@ def is_same_place(one: Identity | None, other: Identity | None) -> bool:
 
 
 def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """Queries that read, through tables of the catalog, what they write themselves."""
+    """Yield queries that read, through tables of the catalog, what they write themselves."""
     for name, query in project.queries.items():
         written = _directory(query.sink)
         for source in project.sources_of(query):
             read = _directory(source.connector)
             if written is not None and read is not None and (written == read or read in written.parents):
-                what = f"writes to {query.sink.project_path}, which its source '{source.name}' reads"
-                fix = "let it write to a directory beside the source's"
-                yield frozenset({name}), query.finding("HR267", what, fix)
+                problem = f"writes to {query.sink.project_path}, which its source '{source.name}' reads"
+                fix = "let it write to a directory next to the source's"
+                yield frozenset({name}), query.finding("HR267", problem, fix)
         above: dict[str, Query] = {}
         queue = [query]
         while queue:
@@ -258,13 +267,13 @@ def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
                     queue.append(writer)
         if name in above:
             ways = [other for other in above if other != name]
-            what = "reads what it writes" + (f", by way of {', '.join(ways)}" if ways else "")
+            problem = "reads what it writes" + (f", by way of {', '.join(ways)}" if ways else "")
             fix = "read from another table than the queries below it write"
-            yield frozenset({name}), query.finding("HR267", what, fix)
+            yield frozenset({name}), query.finding("HR267", problem, fix)
 
 
 def _directory(connector: Connector) -> Path | None:
-    """The path that a connector reads or writes, in one spelling, if it has one that is no pattern."""
+    """Return the path that a connector reads or writes, in one spelling, if it has one that is no pattern."""
     path = connector.project_path
     if not path or any(sign in path for sign in "*?[{"):
         return None
@@ -272,7 +281,7 @@ def _directory(connector: Connector) -> Path | None:
 
 
 def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
-    """The faults of `renamed_from`, each with the queries that it keeps from running."""
+    """Yield the faults of `renamed_from`, each with the queries that it keeps from running."""
     for query in project.queries.values():
         for finding in _faults(query, project.queries):
             yield frozenset({query.name}), finding
@@ -288,20 +297,27 @@ def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
 def _faults(thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
     word = thing.word
     for former in dict.fromkeys(thing.renamed_from):
-        twin = next((each for each in declared.values() if each is not thing and former in each.renamed_from), None)
+        twin = next(
+            (
+                candidate
+                for candidate in declared.values()
+                if candidate is not thing and former in candidate.renamed_from
+            ),
+            None,
+        )
         if NAME.match(former) is None:
-            what, fix = f"is renamed from '{former}', which is no name", "write the name that it had before"
+            problem, fix = f"is renamed from '{former}', which is no name", "write the name that it had before"
         elif former == thing.name:
-            what, fix = "is renamed from itself", "write the name that it had before, or leave the key out"
+            problem, fix = "is renamed from itself", "write the name that it had before, or leave the key out"
         elif former in declared and thing.name in declared[former].renamed_from:
-            what = f"and {word} '{former}' are renamed into each other, and neither name is free for the other"
+            problem = f"and {word} '{former}' are renamed into each other, and neither name is free for the other"
             fix = "give one of them a third name first, run both, and then the name that is free"
         elif former in declared:
-            what = f"is renamed from '{former}', which is declared as well: one checkpoint has one {word}"
+            problem = f"is renamed from '{former}', which is declared as well: one checkpoint has one {word}"
             fix = f"remove '{former}'; or remove renamed_from, if '{thing.name}' is another one or was renamed already"
         elif twin is not None:
-            what = f"and {word} '{twin.name}' are both renamed from '{former}': one checkpoint has one {word}"
+            problem = f"and {word} '{twin.name}' are both renamed from '{former}': one checkpoint has one {word}"
             fix = "remove renamed_from at one of the two, which then starts from scratch"
         else:
             continue
-        yield thing.finding("HR113", what, fix)
+        yield thing.finding("HR113", problem, fix)

@@ -49,8 +49,8 @@ class CheckResult(PlainData):
     no_rewind: Mapping[str, str] = field(default_factory=dict)
 
     def only(self, codes: Sequence[str]) -> CheckResult:
-        """The result with the findings alone whose code begins with one of `codes`; all, if there are none."""
-        kept = tuple(each for each in self.findings if not codes or each.code.startswith(tuple(codes)))
+        """Return the result with only the findings whose code begins with one of `codes`; all, if there are none."""
+        kept = tuple(finding for finding in self.findings if not codes or finding.code.startswith(tuple(codes)))
         return replace(self, findings=kept)
 
     @property
@@ -65,12 +65,12 @@ class CheckResult(PlainData):
 
 
 def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
-    """Whether a sink that adds files to a directory gets very many of them; `tasks` write each batch."""
+    """Report a sink that would add very many files to a directory; `tasks` write each batch."""
     if not query.sink.facts.adds_files:
         return
     folders = tuple(getattr(query.sink, "partition_by", ()))
-    each = f"{tasks} tasks write each batch" if tasks > 1 else "each batch writes a file or more"
-    each += f", a file for each value of {', '.join(map(str, folders))}" if folders else ""
+    per_batch = f"{tasks} tasks write each batch" if tasks > 1 else "each batch writes a file or more"
+    per_batch += f", a file for each value of {', '.join(map(str, folders))}" if folders else ""
     fix = "make batches less often, as every('1 minute'), let fewer tasks write (spark.sql.shuffle.partitions, "
     fix += "coalesce), or compact the table from time to time"
     if isinstance(query.trigger, Every):
@@ -78,18 +78,20 @@ def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
         files = round(_DAY_SECONDS / seconds) * tasks
         if files >= MANY_FILES:
             yield query.finding(
-                "HR646", f"may write {files:,} files a day: a batch every {query.trigger.interval}, and {each}", fix
+                "HR646",
+                f"may write {files:,} files a day: a batch every {query.trigger.interval}, and {per_batch}",
+                fix,
             )
     elif isinstance(query.trigger, (Default, RealTime)) and (tasks > 1 or folders):
         yield query.finding(
             "HR646",
-            f"may write very many small files: a batch follows the other as soon as there are rows, and {each}",
+            f"may write very many small files: a batch follows the other as soon as there are rows, and {per_batch}",
             fix,
         )
 
 
 def memory(query: Query, held: HeldState | None, *, in_memory: bool, memory_bytes: int | None) -> Iterator[Finding]:
-    """Whether the state, where the state store keeps it in memory, leaves too little of that."""
+    """Report a state that leaves too little memory, if the state store keeps it there."""
     if held is None or held.bytes is None or not in_memory or not memory_bytes:
         return
     if held.bytes > MOST_OF_MEMORY * memory_bytes:
@@ -102,7 +104,7 @@ def memory(query: Query, held: HeldState | None, *, in_memory: bool, memory_byte
 
 
 def size_of(count: int) -> str:
-    """A number of bytes in words."""
+    """Return a number of bytes in words."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:
@@ -143,7 +145,7 @@ class Guarantee(PlainData):
 
 
 def guarantee(project: Project, query: Query, plan: PlanFacts | None = None) -> Guarantee:
-    """The guarantee of `query`; without `plan` only sources and sink are looked at.
+    """Return the guarantee of `query`; without `plan` only sources and sink are looked at.
 
     Exactly once needs replayable sources, a deterministic plan, and a sink that is transactional or idempotent
     (Structured Streaming guide, "Fault Tolerance Semantics").

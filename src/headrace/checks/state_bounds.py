@@ -64,12 +64,12 @@ class StateBound(PlainData):
 def state_bounds(
     query: Query, states: Sequence[KeptState], joins: Sequence[StreamJoin], *, policy: str = "min"
 ) -> tuple[StateBound, ...]:
-    """The bound of each operator, in the order in which rows come to them; `policy`: of several watermarks."""
+    """Return the bound of each operator, in the order in which rows reach them; `policy`: of several watermarks."""
     return tuple(_bound(query, state, joins, policy) for state in states)
 
 
 def unremoved(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
-    """State that only the user's own function can let go."""
+    """Report state that only the user's own function removes."""
     for state in states:
         if state.kind == "arbitrary state" and state.timeout == "none":
             yield query.finding(
@@ -122,7 +122,7 @@ def _of_groups(bound: Callable[..., StateBound], query: Query, state: KeptState)
 
 
 def _sum(state: KeptState) -> str:
-    """The parts that a time is made of, each with its word."""
+    """Return the parts that a time is made of, each with its word."""
     delay = f"{length(state.delay or 0)} (delay)"
     if state.kind == "session windows":
         gap = "the row's own gap" if state.window is None else f"{length(state.window)} (gap)"
@@ -133,16 +133,16 @@ def _sum(state: KeptState) -> str:
 def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: str) -> StateBound:
     if join is None:
         return bound(bounded=True, kept_ms={}, until="by the watermark, for a time that cannot be determined")
-    told = [(_side_name(side), kept_ms(side, other)) for side, other in _join_sides(join)]
+    kept_by_side = [(_side_name(side), kept_ms(side, other)) for side, other in _join_sides(join)]
     after = " after its window's end" if join.windows else ""
-    parts = [f"{name} {'indefinitely' if kept is None else length(kept) + after}" for name, kept in told]
+    parts = [f"{name} {'indefinitely' if kept is None else length(kept) + after}" for name, kept in kept_by_side]
     later = [ms for side, other in _outer_sides(join) if (ms := _pace_ms(join, side, other, policy))]
     until = ", ".join(parts)
     until += "" if _direct(join) else ", and longer by what the operators before it hold rows back"
     rows = _all([side for side, _ in _outer_sides(join)], " or ")
     return bound(
-        bounded=all(kept is not None for _, kept in told),
-        kept_ms={name.strip("'"): kept for name, kept in told},
+        bounded=all(kept is not None for _, kept in kept_by_side),
+        kept_ms={name.strip("'"): kept for name, kept in kept_by_side},
         until=until,
         later_ms=max(later, default=None),
         appears=f"a row of {rows} without a match comes {length(max(later))} after its time at the earliest"
@@ -152,16 +152,16 @@ def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: 
 
 
 def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> int | None:
-    """For how long a row of `side` is kept if both inputs keep pace; None: indefinitely."""
-    delays = [each.delay for each in (join.left, join.right) if each.delay is not None]
+    """Return how long a row of `side` is kept if both inputs keep pace; None: indefinitely."""
+    delays = [one.delay for one in (join.left, join.right) if one.delay is not None]
     if side.behind is None or kept_ms(side, other) is None:
         return None
     return max(0, (min(delays) if policy == "max" else max(delays)) + side.behind)
 
 
-def joins(query: Query, found: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
-    """What a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
-    for join in found:
+def joins(query: Query, stream_joins: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
+    """Report what a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
+    for join in stream_joins:
         if misplaced := list(_misplaced(query, join)):
             yield from misplaced
             continue
@@ -171,7 +171,7 @@ def joins(query: Query, found: Sequence[StreamJoin], *, policy: str = "min") -> 
 
 
 def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
-    """For how long a row of `side` is needed, in event time of the other input; None: indefinitely."""
+    """Return how long a row of `side` is needed, in event time of the other input; None: indefinitely."""
     delay = other.delay if other.delay is not None else side.delay
     if side.behind is None or delay is None:
         return None
@@ -179,18 +179,18 @@ def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
 
 
 def length(ms: int) -> str:
-    """A length of time in the largest unit that gives a whole number."""
+    """Return a length of time in the largest unit that gives a whole number."""
     size, unit = next((size, unit) for size, unit in _UNITS if ms % size == 0 and (ms or unit == "second"))
     return f"{ms // size} {unit}{'' if ms // size == 1 else 's'}"
 
 
 def _join_sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
-    """Each side of a join with the other one."""
+    """Return each side of a join with the other one."""
     return (join.left, join.right), (join.right, join.left)
 
 
 def _outer_sides(join: StreamJoin) -> list[tuple[JoinSide, JoinSide]]:
-    """The sides of which rows without a match come out, each with the other one."""
+    """Return the sides whose rows come out without a match, each with the other one."""
     return [_join_sides(join)[at] for at in _OUTER.get(join.kind, ())]
 
 
@@ -209,7 +209,7 @@ def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
 
 
 def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
-    """Where Spark lets go of rows of which it cannot know that no match comes any more (SPARK-58904).
+    """Report a join from whose state Spark removes rows that may still get a match (SPARK-58904).
 
     An outer or semi join gives wrong rows then; an inner one misses matches of rows that are late by no watermark.
     """
@@ -218,18 +218,18 @@ def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
         if side.placed:
             continue
         if join.by_key:
-            what = (
+            problem = (
                 f"joins {_side_name(side)} and {_side_name(other)} on a column that has a watermark in "
                 f"{_side_name(other)} alone: a row of {_side_name(side)} that comes behind it {harm}"
             )
             fix = f"give {_side_name(side)} a watermark on the column that the join compares with that one"
         else:
-            what = (
+            problem = (
                 f"lets go of rows of {_side_name(side)} by the column that has the watermark, and the join condition "
                 f"bounds another one: a row that goes too early {harm}"
             )
             fix = f"bound the column of {_side_name(side)} that has the watermark, or give the watermark to the other"
-        yield query.finding("HR296", what, fix, severity="warning" if join.kind == "inner" else "error")
+        yield query.finding("HR296", problem, fix, severity="warning" if join.kind == "inner" else "error")
 
 
 def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
@@ -260,7 +260,7 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
 
 
 def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
-    """When the rows of an outer join come out that found no match: as soon as Spark lets go of them."""
+    """Report when an outer join gives rows that have no match: as soon as Spark removes them from its state."""
     for side, other in _outer_sides(join):
         if side.behind is None or kept_ms(side, other) is None:
             yield query.finding(
@@ -271,9 +271,9 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
             )
         elif _direct(join):
             past = [
-                f"{_side_name(each)} is {length(max(0, each.delay + side.behind))}"
-                for each in (join.left, join.right)
-                if each.delay is not None
+                f"{_side_name(one)} is {length(max(0, one.delay + side.behind))}"
+                for one in (join.left, join.right)
+                if one.delay is not None
             ]
             yield query.finding(
                 "HR276",
@@ -305,8 +305,8 @@ POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
-    """The lengths and slides of windows that stand in the texts of the query and its views."""
-    found = set()
+    """Return the lengths and slides of windows that stand in the texts of the query and its views."""
+    lengths = set()
     for transform in project.transforms_of(query):
         try:
             text = inspect.getsource(transform.function) if isinstance(transform, PythonTransform) else transform.sql
@@ -318,12 +318,12 @@ def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
             except ValueError:
                 continue
             if not match["more"]:
-                found.add((match["length"], match["slide"] or ""))
-    return found
+                lengths.add((match["length"], match["slide"] or ""))
+    return lengths
 
 
 def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[Finding]:
-    """Whether `wanted` is the policy among the settings that the last batch of a checkpoint was planned with.
+    """Report a policy other than the one that the last batch of a checkpoint was planned with.
 
     Spark continues with the old one and says so only in its log.
     """

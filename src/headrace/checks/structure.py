@@ -32,7 +32,7 @@ LONGEST_NAME = 120
 
 
 def structure(project: Project) -> Iterator[Finding]:
-    """Every fault of the project's shape, by subject."""
+    """Report every fault of the project's shape, by subject."""
     yield from _nothing_to_run(project)
     yield from _target(project)
     yield from cluster(project)
@@ -50,7 +50,7 @@ def declared(
     unsound: Collection[str] = (),
     incomplete: Mapping[str, Transform] = MappingProxyType({}),
 ) -> Iterator[Finding]:
-    """The faults of what is declared, as it stands in the project's files; nothing else is looked at.
+    """Report the faults of what is declared, as it stands in the project's files; nothing else is looked at.
 
     faulty: names that are declared as well, and that `project` lacks for faults of their own; None: any may be.
     unsound: sources and queries that lack parts for such faults, so that their options are not looked at.
@@ -75,15 +75,15 @@ Beside: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
 
 
 def concerning(project: Project, names: Collection[str], *, beside: Beside | None = None) -> Iterator[Finding]:
-    """The faults of the project's shape that keep these queries from running, whatever is wrong with others.
+    """Report the faults of the project's shape that keep these queries from running, whatever is wrong with others.
 
-    beside: what `places` says of the whole project, for who asks about each of many queries.
+    conflicts: what `conflicts` gives for the whole project; pass it when asking about many queries.
     """
-    found = list(structure(project.only(names)))
+    findings = list(structure(project.only(names)))
     between = tuple(places(project)) if beside is None else beside
     between += tuple(renames(project))
-    found += [finding for queries, finding in between if not queries.isdisjoint(names)]
-    yield from dict.fromkeys(found)
+    findings += [finding for queries, finding in between if not queries.isdisjoint(names)]
+    yield from dict.fromkeys(findings)
 
 
 def _things(project: Project) -> Iterator[NamedSource | Table | View | Counter | Query]:
@@ -100,7 +100,7 @@ def _nothing_to_run(project: Project) -> Iterator[Finding]:
 
 
 def no_query(project: Project) -> Finding:
-    """The finding for a project without a query."""
+    """Return the finding for a project without a query."""
     example = 'queries: {NAME: {select: "SELECT ... FROM ...", sink: console}}, or @hr.query in a Python file'
     return Finding(
         code="HR128",
@@ -130,18 +130,18 @@ def _target(project: Project) -> Iterator[Finding]:
         )
     yield from _hooks(project)
     for key in project.target.spark:
-        if known := misspelt(key):
+        if similar := misspelt(key):
             yield Finding(
                 code="HR103",
-                what=f"the setting {key} is unknown, and {known} is nearly its name; Spark says nothing of that",
-                fix=f"write {known}, if that is meant",
+                what=f"the setting {key} is unknown, and {similar} is nearly its name; Spark says nothing of that",
+                fix=f"write {similar}, if that is meant",
                 severity="warning",
                 where=project.target.at(key),
             )
 
 
 def _hooks(project: Project) -> Iterator[Finding]:
-    """Commands of hooks that this machine does not have; the one that runs the project may."""
+    """Report commands of hooks that this machine does not have; the machine that runs the project may have them."""
     for hook in project.target.operations.hooks:
         program = hook.command[0] if hook.command else ""
         if not program or shutil.which(program):
@@ -153,8 +153,8 @@ def _hooks(project: Project) -> Iterator[Finding]:
         if "/" in program and not os.path.exists(program):
             there = "which is not there"
         named = f"./{os.path.relpath(program, project.root)}" if "/" in program else program
-        what = f"the command of a hook is '{named}', {there} on this machine"
-        yield Finding(code="HR873", what=what, fix=fix, where=hook.where, severity="warning")
+        problem = f"the command of a hook is '{named}', {there} on this machine"
+        yield Finding(code="HR873", what=problem, fix=fix, where=hook.where, severity="warning")
 
 
 def _names(project: Project) -> Iterator[Finding]:
@@ -189,48 +189,50 @@ def _names(project: Project) -> Iterator[Finding]:
 
 
 def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, Transform]) -> Iterator[Finding]:
-    known = {*project.inputs(), *project.counters, *faulty}
+    declared_names = {*project.inputs(), *project.counters, *faulty}
     asking = [
         (thing.whose, thing.transform) for thing in _things(project) if not isinstance(thing, (NamedSource, Counter))
     ]
     for whose, transform in [*asking, *((f"query '{name}'", body) for name, body in incomplete.items())]:
         for name in transform.inputs:
-            if name in known:
+            if name in declared_names:
                 continue
-            fix = nearest(name, (*known, "spark") if not isinstance(transform, SqlTransform) else known)
+            fix = nearest(
+                name, (*declared_names, "spark") if not isinstance(transform, SqlTransform) else declared_names
+            )
             if name in project.queries:
                 fix = "a query's result cannot be read; make what both need a view"
             elif isinstance(transform, SqlTransform) and not fix.startswith("did you mean"):
                 fix = f"declare it, or name a table of Spark's catalog with its schema: default.{name} ({fix})"
-            what = f"{whose} asks for '{name}', which is no source, table or view"
-            yield Finding(code="HR204", what=what, fix=fix, where=transform.where)
+            problem = f"{whose} asks for '{name}', which is no source, table or view"
+            yield Finding(code="HR204", what=problem, fix=fix, where=transform.where)
 
 
 def _cycles(project: Project) -> Iterator[Finding]:
-    """Each cycle once, reported at its first member by name."""
-    known: dict[str, Table | View] = {**project.tables, **project.views}
+    """Report each cycle once, at its first member by name."""
+    things: dict[str, Table | View] = {**project.tables, **project.views}
     for cycle in _circles(project):
-        what = f"'{cycle[0]}' reads itself: {' -> '.join([*cycle, cycle[0]])}"
-        yield Finding(code="HR251", what=what, fix="break the circle", where=known[cycle[0]].where)
+        problem = f"'{cycle[0]}' reads itself: {' -> '.join([*cycle, cycle[0]])}"
+        yield Finding(code="HR251", what=problem, fix="break the circle", where=things[cycle[0]].where)
 
 
 def _circles(project: Project) -> Iterator[list[str]]:
-    known: dict[str, Table | View] = {**project.tables, **project.views}
-    told: set[frozenset[str]] = set()
+    things: dict[str, Table | View] = {**project.tables, **project.views}
+    reported: set[frozenset[str]] = set()
     done: set[str] = set()
 
     def walk(name: str, path: list[str]) -> Iterator[list[str]]:
         if name in path:
             yield path[path.index(name) :]
-        elif name in known and name not in done:
-            for wanted in known[name].transform.inputs:
+        elif name in things and name not in done:
+            for wanted in things[name].transform.inputs:
                 yield from walk(wanted, [*path, name])
             done.add(name)
 
-    for start in sorted(known):
+    for start in sorted(things):
         for cycle in walk(start, []):
-            if frozenset(cycle) not in told:
-                told.add(frozenset(cycle))
+            if frozenset(cycle) not in reported:
+                reported.add(frozenset(cycle))
                 yield cycle
 
 
@@ -257,9 +259,9 @@ def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
 
 def _resolved(project: Project, query: Query) -> bool:
     """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
-    known = {**project.inputs(), **project.counters}
+    declared_things = {**project.inputs(), **project.counters}
     things = [thing for thing in project.upstream(query.transform) if not isinstance(thing, NamedSource)]
-    return all(name in known for thing in (query, *things) for name in thing.transform.inputs)
+    return all(name in declared_things for thing in (query, *things) for name in thing.transform.inputs)
 
 
 def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
@@ -282,7 +284,7 @@ def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]
 def _finding(
     project: Project, problem: OptionError, whose: str, at: Callable[[str], Where], options: Iterable[str]
 ) -> Finding:
-    """The finding of a problem, at the line of the first option that its sentence names."""
+    """Return the finding of a problem, at the line of the first option that its sentence names."""
     words = re.findall(r"\w+", problem.what)
     named = min((word for word in words if word in options), key=words.index, default="")
     return Finding(
@@ -300,7 +302,7 @@ def _watermarks(project: Project) -> Iterator[Finding]:
         if source.watermark is None or not columns:
             continue
         column = source.watermark.column
-        folded = {known.lower(): of_type for known, of_type in columns.items()}
+        folded = {name.lower(): of_type for name, of_type in columns.items()}
         of_type = folded.get(column.lower(), "timestamp")
         if of_type not in ("timestamp", "timestamp_ntz"):
             code, says = "HR218", f"no TIMESTAMP but {of_type}"
@@ -309,12 +311,12 @@ def _watermarks(project: Project) -> Iterator[Finding]:
             code, says, fix = "HR214", "not a column of its schema", nearest(column, columns)
         else:
             continue
-        what = f"the watermark of {source.whose} is on '{column}', which is {says}"
-        yield Finding(code=code, what=what, fix=fix, where=source.where)
+        problem = f"the watermark of {source.whose} is on '{column}', which is {says}"
+        yield Finding(code=code, what=problem, fix=fix, where=source.where)
 
 
 def columns_of(schema: str) -> dict[str, str]:
-    """The top-level columns of a DDL text, `a INT, b STRUCT<c: INT>`, each with Spark's word for its type.
+    """Return the top-level columns of a DDL text, `a INT, b STRUCT<c: INT>`, each with Spark's word for its type.
 
     Empty when it is no such list.
     """
@@ -322,16 +324,16 @@ def columns_of(schema: str) -> dict[str, str]:
         types = {str(field["name"]): field["type"] for field in ddl.columns(schema)}
     except ddl.SchemaError:
         return {}
-    return {name: str(found["type"]) if isinstance(found, dict) else found for name, found in types.items()}
+    return {name: str(kind["type"]) if isinstance(kind, dict) else kind for name, kind in types.items()}
 
 
 def _late_rows(project: Project) -> Iterator[Finding]:
-    """Why late rows cannot be kept, each exactly once, where a query asks for it."""
+    """Report why late rows cannot be kept, each exactly once, where a query asks for it."""
     for query in project.queries.values():
         late = project.queries.get(query.late or "")
         for why, fix in _late_faults(project, query, late) if late is not None else ():
-            what = f"late rows of query '{query.name}' cannot be kept: {why}"
-            yield Finding(code="HR268", what=what, fix=fix, where=query.where)
+            problem = f"late rows of query '{query.name}' cannot be kept: {why}"
+            yield Finding(code="HR268", what=problem, fix=fix, where=query.where)
 
 
 def _late_faults(project: Project, query: Query, late: Query) -> Iterator[tuple[str, str]]:

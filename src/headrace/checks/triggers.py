@@ -18,7 +18,7 @@ SHORTEST_SECONDS = 1.0
 
 
 def triggers(project: Project, query: Query) -> Iterator[Finding]:
-    """What can be seen without Spark."""
+    """Report what can be seen without Spark."""
     trigger = query.trigger
     if isinstance(trigger, Once):
         yield query.finding(
@@ -48,7 +48,7 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
 
 
 def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
-    """What Spark refuses beside async progress tracking. Source: AsyncProgressTrackingMicroBatchExecution."""
+    """Report what Spark refuses with asynchronous progress. Source: AsyncProgressTrackingMicroBatchExecution."""
     if not query.sink.facts.async_progress:
         return
     why = f"has the trigger {query.trigger}" if not isinstance(query.trigger, (Default, Every)) else ""
@@ -67,16 +67,16 @@ def _connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:
     for kind, name, facts in (*ends, ("sink", query.sink_kind, query.sink.facts)):
         if not getattr(facts, word):
             shown = f"'{name}'" if kind == "source" else name
-            what = f"{word}, which the {kind} {shown} does not take"
-            yield _unfit(query, what, f"use the trigger every('1 second'), or another {kind}")
+            problem = f"{word}, which the {kind} {shown} does not take"
+            yield _unfit(query, problem, f"use the trigger every('1 second'), or another {kind}")
 
 
-def _unfit(query: Query, what: str, fix: str) -> Finding:
-    return query.finding("HR261", f"has the trigger {what}", fix)
+def _unfit(query: Query, problem: str, fix: str) -> Finding:
+    return query.finding("HR261", f"has the trigger {problem}", fix)
 
 
 def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
-    """Whether a continuous query's tasks, which never end, find a core each."""
+    """Report a continuous query with more tasks, which never end, than there are cores."""
     if not isinstance(query.trigger, Continuous):
         return
     sources = [source.connector for source in project.sources_of(query)]
@@ -91,7 +91,7 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
 
 
 def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = False) -> Iterator[Finding]:
-    """What `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
+    """Report what `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
     for source in project.sources_of(query):
         if not source.connector.facts.ephemeral:
             continue
@@ -112,7 +112,7 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
 
 
 def intervals(project: Project) -> Iterator[Finding]:
-    """Tables that would be recomputed without a pause."""
+    """Report tables that would be recomputed without a pause."""
     for table in project.tables.values():
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
             yield table.finding(
@@ -123,7 +123,7 @@ def intervals(project: Project) -> Iterator[Finding]:
 
 
 def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
-    """Why `query` cannot be halted between two batches and continue with another version of a table.
+    """Report why `query` cannot be halted between two batches and continue with another version of a table.
 
     A run that ends by itself keeps the version that it began with, so nothing is asked of it.
     """
@@ -133,25 +133,25 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
     reads = f"reads the {tables[0].whose}, which is refreshed while it runs,"
     reasons = []
     if isinstance(trigger, (Continuous, RealTime)):
-        what = f"has the trigger {trigger}, which makes no batches for it to change between"
-        reasons.append((what, "use the trigger every('1 second')"))
+        problem = f"has the trigger {trigger}, which makes no batches for it to change between"
+        reasons.append((problem, "use the trigger every('1 second')"))
     if not query.sink.facts.durable:
-        what = f"the sink {query.sink_kind} keeps nothing that a query could resume from"
-        reasons.append((what, "use a sink that lasts, such as files or sqlite"))
+        problem = f"the sink {query.sink_kind} keeps nothing that a query could resume from"
+        reasons.append((problem, "use a sink that lasts, such as files or sqlite"))
     if query.sink.facts.async_progress:
-        what = "has async_progress, so that batches would come again after each refresh"
-        reasons.append((what, "leave async_progress out"))
+        problem = "has async_progress, so that batches would come again after each refresh"
+        reasons.append((problem, "leave async_progress out"))
     for source in project.sources_of(query):
         if source.connector.facts.ephemeral:
-            what = f"the source '{source.name}' cannot resume from where the query halted"
-            reasons.append((what, "read from a source that keeps its rows"))
-    for what, fix in reasons:
+            problem = f"the source '{source.name}' cannot resume from where the query halted"
+            reasons.append((problem, "read from a source that keeps its rows"))
+    for problem, fix in reasons:
         fix = f"{fix}, or leave the {tables[0].word}'s refresh out"
-        yield query.finding("HR292", f"{reads} and {what}", fix)
+        yield query.finding("HR292", f"{reads} and {problem}", fix)
 
 
 def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
-    """What a query cannot have where nobody stands by that could halt it: in the user's own session."""
+    """Report features that need the supervisor, for a query that is started in the user's own session."""
     tables = project.refreshed_tables_of(query)
     if tables and not trigger.ends:
         yield query.finding(
@@ -162,6 +162,6 @@ def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iter
     if query.late:
         yield query.finding(
             "HR268",
-            "is started in a session of your own, where nobody keeps its late rows",
+            "is started in a session of your own, where its late rows are not kept",
             "run it by headrace.run(project, spark=spark), or leave late out",
         )

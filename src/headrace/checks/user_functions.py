@@ -1,25 +1,23 @@
-"""What a result depends on beside its rows: the machine that the user's functions run on, clock and chance.
+"""What a result depends on apart from its rows: clock, chance, and the machine that the user's functions run on.
 
-It is read off their source: a name that is looked up, and what stands for it in the function's module. What is
-reached in another way, as through a parameter, is not seen.
+It is read from their source: the names that a function looks up, and their values in its module. What is reached in
+another way, such as through a parameter, is not seen.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from headrace.errors import Finding, Where
 from headrace.model import Query
@@ -27,9 +25,8 @@ from headrace.model.project import with_inner
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.plans.determinism import Determinism
 from headrace.user_code import is_installed
+from headrace.user_source import FunctionNode, NoSource, bound_names, captured_variables, definition, own_nodes
 
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # Calls by their module and class; a name that ends in a dot stands for all that begins so.
 _NAMES = {
     "datetime.datetime": ("now", "utcnow", "today"),
@@ -51,7 +48,7 @@ _AT_LEAST_ONCE = "a batch that is made again after a crash may give other rows, 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One call of a clock or the like: in which function, and whether that runs when the query is built."""
+    """One call of a clock or of chance: in which function, and whether that runs when the query is built."""
 
     function: str
     call: str
@@ -62,22 +59,25 @@ class Asked:
 def asked_by(
     function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType] = frozenset()
 ) -> tuple[Asked, ...]:
-    """The calls in `function` and in what it uses; `is_own`: whether a file is the user's, whose code is followed.
+    """Return the calls of clocks and chance in `function` and in what it uses.
 
-    executed: the code that ran when the query was built. What did not is run later, for the rows.
+    is_own: whether a file is the user's, whose code is followed. executed: the code that ran when the query was built;
+    other code runs later, for the rows.
     """
-    found: dict[tuple[str, str], Asked] = {}
+    calls: dict[tuple[str, str], Asked] = {}
     for code, scope in codes(function, is_own):
         for call, line in _calls(code, scope):
             where = Where(file=code.co_filename, line=line)
             asked = Asked(function=code.co_name, call=call, where=where, at_build=code in executed)
-            found.setdefault((code.co_name, call), asked)
-    return tuple(found.values())
+            calls.setdefault((code.co_name, call), asked)
+    return tuple(calls.values())
 
 
 def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
-    """The code of `function`, of functions inside it, and of the user's own functions that they use, with the names
-    that each sees from outside."""
+    """Yield the code of `function`, of functions inside it, and of those that they use, each with its scope.
+
+    The scope holds the values of the names that the code takes from outside.
+    """
     seen = set[int]()
     queue: list[Any] = [function]
     while queue:
@@ -88,10 +88,7 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
         queue += _inside(thing)
         if not isinstance(thing, FunctionType) or not is_own(thing.__code__.co_filename):
             continue
-        scope = dict(thing.__globals__)
-        for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False):
-            with suppress(ValueError):  # The variable has no value yet.
-                scope[name] = cell.cell_contents
+        scope = {**thing.__globals__, **dict(captured_variables(thing))}
         for code in with_inner(thing.__code__):
             yield code, scope
             queue += [scope[name] for name in (*code.co_names, *code.co_freevars) if name in scope]
@@ -99,7 +96,7 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
 
 @cache
 def is_users(file: str) -> bool:
-    """Whether a file is neither of Python, nor of a package, nor made on the way."""
+    """Whether a file is the user's: not Python's, not of a package, and not generated."""
     within = PurePath(file).parts
     return not (
         file.startswith("<")
@@ -113,39 +110,42 @@ _STANDARD = PurePath(inspect.__file__).parent
 
 
 def _inside(thing: Any) -> list[Any]:
-    """The functions that `thing` wraps, or has as methods; a UDF of Spark's keeps the user's as `func`."""
+    """Return the functions that `thing` wraps, or has as methods; a UDF of Spark's keeps the user's as `func`."""
     if isinstance(thing, partial):
         return [thing.func]
     if isinstance(thing, MethodType):
         return [thing.__func__]
     if isinstance(thing, type):
-        return [each for each in vars(thing).values() if isinstance(each, FunctionType)]
+        return [member for member in vars(thing).values() if isinstance(member, FunctionType)]
     if isinstance(thing, ModuleType):
         return []
-    known = getattr(thing, "__dict__", {})
-    return [known[name] for name in ("func", "__wrapped__") if isinstance(known.get(name), FunctionType)]
+    attributes = getattr(thing, "__dict__", {})
+    return [attributes[name] for name in ("func", "__wrapped__") if isinstance(attributes.get(name), FunctionType)]
 
 
 def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The names of clocks and the like that a code looks up, each with its line."""
-    for function, _ in nodes(code):
-        imported = dict(_imports(function))
-        inside = bound_names(function) - imported.keys()
+    """Yield the names of clocks and random functions that a code looks up, each with its line."""
+    try:
+        function = definition(code, scope).node
+    except NoSource:
+        return
+    imported = dict(_imports(function))
+    inside = bound_names(function) - imported.keys()
+    names = {**{name: held for name, held in scope.items() if name not in inside}, **imported}
 
-        def value(node: ast.AST, names: Mapping[str, Any]) -> Any:
-            if isinstance(node, ast.Attribute):
-                return _attribute(value(node.value, names), node.attr)
-            return names.get(node.id) if isinstance(node, ast.Name) else None
+    def value(node: ast.AST) -> Any:
+        if isinstance(node, ast.Attribute):
+            return _attribute(value(node.value), node.attr)
+        return names.get(node.id) if isinstance(node, ast.Name) else None
 
-        names = {**{name: held for name, held in scope.items() if name not in inside}, **imported}
-        looked_up = [node for node in own_nodes(function) if isinstance(node, (ast.Name, ast.Attribute))]
-        for node in sorted(looked_up, key=lambda node: (node.lineno, node.col_offset)):
-            if isinstance(node.ctx, ast.Load) and (call := known_call(value(node, names))) is not None:
-                yield call, node.lineno
+    looked_up = [node for node in own_nodes(function) if isinstance(node, (ast.Name, ast.Attribute))]
+    for node in sorted(looked_up, key=lambda node: (node.lineno, node.col_offset)):
+        if isinstance(node.ctx, ast.Load) and (call := known_call(value(node))) is not None:
+            yield call, node.lineno
 
 
-def _imports(function: Function) -> Iterator[tuple[str, Any]]:
-    """What the import statements of a function give to its variables."""
+def _imports(function: FunctionNode) -> Iterator[tuple[str, Any]]:
+    """Yield what the import statements of a function give to its variables."""
     for node in own_nodes(function):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             module = _module(node.module)
@@ -157,102 +157,31 @@ def _imports(function: Function) -> Iterator[tuple[str, Any]]:
 
 
 def _module(name: str) -> ModuleType | None:
-    """A module that code imports: one that is loaded, or one of Python's own with a clock or chance in it."""
-    ours = any(each.startswith(f"{name}.") for each in _CLOCK_OR_CHANCE) and name in sys.stdlib_module_names
+    """Return a module that code imports: one that is loaded, or one of Python's own with a clock or chance in it."""
+    ours = any(call.startswith(f"{name}.") for call in _CLOCK_OR_CHANCE) and name in sys.stdlib_module_names
     return sys.modules.get(name) or (import_module(name) if ours else None)
 
 
 def _attribute(thing: Any, name: str) -> Any:
-    """An attribute of a module, a class or a generator of chance; of other things nothing is asked, it may do much."""
+    """Return an attribute of a module, a class or a random generator; asking other objects may run any code."""
     if isinstance(thing, (ModuleType, type, random.Random)) or type(thing).__module__.startswith("numpy.random"):
         return getattr(thing, name, None)
     return None
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file's functions by line and name, and what each stands in."""
-
-    functions: Mapping[tuple[int, str], tuple[Function, ...]]
-    around: Mapping[ast.AST, Function]
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> SourceFile:
-    functions: dict[tuple[int, str], tuple[Function, ...]] = {}
-    around: dict[ast.AST, Function] = {}
-
-    def walk(node: ast.AST, function: Function | None) -> None:
-        for child in ast.iter_child_nodes(node):
-            if function is not None:
-                around[child] = function
-            if isinstance(child, _FUNCTIONS):
-                functions[place_of(child)] = (*functions.get(place_of(child), ()), child)
-            walk(child, child if isinstance(child, _FUNCTIONS) else function)
-
-    walk(ast.parse(text), None)
-    return SourceFile(functions, around)
-
-
-def nodes(code: CodeType) -> Iterator[tuple[Function, SourceFile]]:
-    """The source of a code; several lambdas of one line cannot be told apart."""
-    linecache.checkcache(code.co_filename)
-    try:
-        file = _parsed("".join(linecache.getlines(code.co_filename)))
-    except (SyntaxError, ValueError):
-        return
-    for node in file.functions.get((code.co_firstlineno, code.co_name), ()):
-        yield node, file
-
-
-def place_of(node: Function) -> tuple[int, str]:
-    if isinstance(node, ast.Lambda):
-        return node.lineno, "<lambda>"
-    return min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name
-
-
-def own_nodes(node: Function) -> Iterator[ast.AST]:
-    """What stands in a function, but for functions and classes inside it."""
-    waiting: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if not isinstance(each, (*_FUNCTIONS, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(each)
-
-
-def bound_names(node: Function) -> set[str]:
-    """The names of a function's own variables."""
-    given = node.args
-    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-    found, elsewhere = {each.arg for each in arguments}, set[str]()
-    for each in own_nodes(node):
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            found.add(each.id)
-        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(each.name)
-        elif isinstance(each, ast.alias):
-            found.add((each.asname or each.name).split(".")[0])
-        elif isinstance(each, ast.ExceptHandler) and each.name:
-            found.add(each.name)
-        elif isinstance(each, (ast.Global, ast.Nonlocal)):
-            elsewhere.update(each.names)
-    return found - elsewhere
-
-
 def known_call(thing: Any) -> str | None:
-    """The name of the clock, or of the like, that `thing` is."""
+    """Return the name of the clock or random function that `thing` is."""
     if thing is None or isinstance(thing, (ModuleType, type)) or not callable(thing):
         return None
     name = _name(thing)
-    told = any(name == each or (each[-1] == "." and name.startswith(each)) for each in _CLOCK_OR_CHANCE)
-    return name if told and name not in _SEEDED else None
+    is_listed = any(name == listed or (listed[-1] == "." and name.startswith(listed)) for listed in _CLOCK_OR_CHANCE)
+    return name if is_listed and name not in _SEEDED else None
 
 
 def _name(thing: Any) -> str:
     owner = getattr(thing, "__self__", None)
     if isinstance(owner, type):
-        whose = next((each for each in (datetime, date) if issubclass(owner, each)), owner)
+        whose = next((base for base in (datetime, date) if issubclass(owner, base)), owner)
         module = whose.__module__.split(".")[0] if whose.__module__.startswith("pandas") else whose.__module__
         return f"{module}.{whose.__name__}.{thing.__name__}"
     if isinstance(owner, random.Random):
@@ -264,7 +193,7 @@ def _name(thing: Any) -> str:
 
 
 def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
-    """Expressions that Spark itself knows to answer otherwise each time."""
+    """Report expressions that Spark itself knows to be indeterminate."""
     if facts.indeterminate:
         yield query.finding(
             "HR241",
@@ -274,16 +203,16 @@ def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         )
 
 
-def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Iterator[Finding]:
-    """What leaves exactly once as it is, and is no answer that another run would give."""
-    if clocks := [each for each in found.clocks if each not in facts.indeterminate]:
+def clock_and_order(query: Query, facts: PlanFacts, facts_of_order: Determinism) -> Iterator[Finding]:
+    """Report what does not affect exactly once, but makes another run give another answer."""
+    if clocks := [clock for clock in facts_of_order.clocks if clock not in facts.indeterminate]:
         yield query.finding(
             "HR640",
             f"asks for the time by {', '.join(clocks[:3])}: a batch that is made again keeps "
             "its time, so that it stays exactly once, but verify cannot compute it again",
             "where verify is to prove the result, take the time from a column of the source",
         )
-    ordered = [*found.by_order, *found.limits]
+    ordered = [*facts_of_order.by_order, *facts_of_order.limits]
     if ordered:
         yield query.finding(
             "HR641",
@@ -294,13 +223,13 @@ def clock_and_order(query: Query, facts: PlanFacts, found: Determinism) -> Itera
 
 
 def asked_by_functions(query: Query, asked: Sequence[Asked]) -> Iterator[Finding]:
-    """Python functions of the user's that Spark takes for deterministic, and that read a clock or chance."""
-    for each in asked:
-        if not each.at_build:
+    """Report functions of the user's that read a clock or chance, which Spark takes for deterministic."""
+    for call in asked:
+        if not call.at_build:
             yield Finding(
                 code="HR241",
-                what=f"the function {each.function} of query '{query.name}' calls {each.call}, so that it is not "
+                what=f"the function {call.function} of query '{query.name}' calls {call.call}, so that it is not "
                 f"deterministic: {_AT_LEAST_ONCE}",
                 fix="compute it from the row's own columns; a number by chance can be a hash of them",
-                where=each.where,
+                where=call.where,
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.change.repair import RepairPlan
     from headrace.model import Project
-    from headrace.verifier import Difference, Lateness, Replayed, Verdict
+    from headrace.verifier.verdict import Difference, Lateness, Replayed, Verdict
 
 # What of an input row is shown.
 _SHOWN_BY = {"batch": "the batch query", "rerun": "another run"}

@@ -23,26 +23,26 @@ _OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 
 def compare(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
-    """All that differs between what ran and what is to run; none if both mean the same."""
+    """Return all that differs between what ran and what is to run; nothing if both mean the same."""
     older = before.format != now.format
     if older:
         before, now = before.without_code(), now.without_code()
-    found = (*ends(before, now), *_packages(before, now))
+    differences = (*ends(before, now), *_packages(before, now))
     if renamed_sources(before, now):
-        return found  # The expressions name the sources.
+        return differences  # The expressions name the sources.
     if older and before.shape and before.shape == now.shape:
-        return (*found, *_watermarks(before, now))
+        return (*differences, *_watermarks(before, now))
     if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
-        # Another Spark writes the plan of the same code otherwise; what it keeps in another order it takes for another.
-        return (*found, *(each for each in _operators(before, now) if _REORDERED in each.why))
-    return (*found, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
+        # Another Spark plans the same code otherwise; only state in another order would be misread.
+        return (*differences, *(difference for difference in _operators(before, now) if _REORDERED in difference.why))
+    return (*differences, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
 
 
 # ------------------------------------------------------------------------------------------------------- the state
 
 
 def _operators(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    old, new = [each.kind for each in before.operators], [each.kind for each in now.operators]
+    old, new = [operator.kind for operator in before.operators], [operator.kind for operator in now.operators]
     if old != new:
         why = (
             "the state that is there belongs to other operations"
@@ -77,14 +77,14 @@ def _operator(
             if fits
             else "Spark cannot read the state that is there"
         )
-        told, others = _listed(old, new, before), _listed(new, old, now)
+        former_texts, others = _listed(old, new, before), _listed(new, old, now)
         yield PlanDifference(
             verdict="rebuild" if fits else "forbidden",
             part=f"{name} of {part}",
-            before=told,
+            before=former_texts,
             now=others,
             why=why,
-            functions=python_changes(told, others, before, now)[1],
+            functions=python_changes(former_texts, others, before, now)[1],
         )
     for name in sorted({*was.further, *is_.further}):
         former, present = was.further.get(name, ""), is_.further.get(name, "")
@@ -124,7 +124,7 @@ def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 
 
 def _source_of(columns: Iterable[str]) -> str:
-    """The source that the first of some columns is of."""
+    """Return the source that the first of some columns is of."""
     return min(columns, default="").partition(".")[0]
 
 
@@ -142,7 +142,7 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     if before.feed != now.feed:
         yield _changed(verdict, "the rows of the result", before.feed, now.feed, before, now, why=why)
     old, new = dict(before.columns), dict(now.columns)
-    for name in [*old, *(each for each in new if each not in old)]:
+    for name in [*old, *(column for column in new if column not in old)]:
         was, is_ = old.get(name, "none"), new.get(name, "none")
         if name not in new or name not in old:
             yield PlanDifference(verdict=verdict, part=f"column '{name}'", before=was, now=is_, why=why)
@@ -162,60 +162,65 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 def _changed(
     verdict: Kind, part: str, old: str, new: str, before: QueryForm, now: QueryForm, *, why: str
 ) -> PlanDifference:
-    """A difference of two texts; where a Python function differs, what of it does."""
+    """Return the difference of two texts; if a Python function differs, what differs in it."""
     was, is_ = _unfolded(old, before), _unfolded(new, now)
     changed, functions = python_changes(was, is_, before, now)
-    told = f"{part}: {'; '.join(changed)}" if changed else part
+    label = f"{part}: {'; '.join(changed)}" if changed else part
     was, is_ = _readable(was, before), _readable(is_, now)
-    said = "" if changed else _filters(part, was, is_)
-    return PlanDifference(verdict=verdict, part=told, before=was, now=is_, why=why, functions=functions, said=said)
+    clause = "" if changed else _filters(part, was, is_)
+    return PlanDifference(verdict=verdict, part=label, before=was, now=is_, why=why, functions=functions, said=clause)
 
 
 def _readable(text: str, form: QueryForm) -> str:
-    """`text` with its comparisons as people write them, and what keeps state by its kind."""
-    kinds = dict(enumerate(each.kind for each in form.operators))
-    text = _OPERATOR.sub(lambda found: f"the {kinds.get(int(found[1]), found[0])}", text)
+    """Return `text` with comparisons as people write them, and operators by their kind."""
+    kinds = dict(enumerate(operator.kind for operator in form.operators))
+    text = _OPERATOR.sub(lambda match: f"the {kinds.get(int(match[1]), match[0])}", text)
     return _COMPARED.sub(_compared, _EQUAL.sub(r"\g<one> = \g<other>", text))
 
 
-def _compared(found: re.Match[str]) -> str:
-    one, sign, other = found["one"], found["sign"], found["other"]
+def _compared(match: re.Match[str]) -> str:
+    one, sign, other = match["one"], match["sign"], match["other"]
     if not one[0].isalpha() and other[0].isalpha():  # `5 < a`: the normal form has one direction.
         one, sign, other = other, sign.replace("<", ">"), one
     return f"{one} {sign} {other}"
 
 
 def _filters(part: str, old: str, new: str) -> str:
-    """Which filters were added or removed, where all else is as it was; empty if it is not."""
+    """Return which filters were added or removed; empty if anything else has changed."""
     (source, _, was), (other, _, is_) = old.partition(" WHERE "), new.partition(" WHERE ")
-    before, now = ([each for each in text.split(" AND ") if each] for text in (was, is_))
+    before, now = ([condition for condition in text.split(" AND ") if condition] for text in (was, is_))
     gone, come = (
-        ", ".join(each for each in these if each not in those) for these, those in ((before, now), (now, before))
+        ", ".join(condition for condition in these if condition not in those)
+        for these, those in ((before, now), (now, before))
     )
-    if source != other or not (gone or come) or any(each.count("(") != each.count(")") for each in (*before, *now)):
+    if (
+        source != other
+        or not (gone or come)
+        or any(condition.count("(") != condition.count(")") for condition in (*before, *now))
+    ):
         return ""
-    gone, come = (_UNTYPED.sub(lambda found: found[1] or found[2], each) for each in (gone, come))
+    gone, come = (_UNTYPED.sub(lambda match: match[1] or match[2], condition) for condition in (gone, come))
     if gone and come:
         return f"in {part}, the filter {gone} was replaced by {come}"
     return f"in {part}, the filter {come or gone} was {'added' if come else 'removed'}"
 
 
 def _unfolded(text: str, form: QueryForm) -> str:
-    """`text` with the long expressions that it names, one level deep."""
+    """Return `text` with the long expressions that it names, one level deep."""
     for name, whole in form.definitions.items():
         text = text.replace(name, whole)
     return text
 
 
 def _listed(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str:
-    return ", ".join(_unfolded(each, form) if each not in others else each for each in these) or "none"
+    return ", ".join(_unfolded(text, form) if text not in others else text for text in these) or "none"
 
 
 # ---------------------------------------------------------------------------------------------------- the packages
 
 
 def _packages(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    """Installed packages that the Python functions use are known by their versions alone."""
+    """Compare the installed packages that the Python functions use by their versions alone."""
     for name in sorted({*before.packages} & {*now.packages}):
         if before.packages[name] != now.packages[name]:
             yield PlanDifference(

@@ -49,7 +49,7 @@ class PlanDifference:
     code: tuple[str, str] = ("", "")
 
     def as_dict(self) -> dict[str, Any]:
-        """The difference as plain data, for `--json`."""
+        """Return the difference as plain data, for `--json`."""
         return {
             "verdict": self.verdict,
             "part": self.part,
@@ -60,7 +60,7 @@ class PlanDifference:
         }
 
     def described(self, shown: int) -> str:
-        """The difference as a clause, each text of it cut to `shown` characters."""
+        """Return the difference as a clause, each text of it cut to `shown` characters."""
 
         def cut(text: str) -> str:
             return text if len(text) <= shown else f"{text[:shown]}..."
@@ -68,28 +68,28 @@ class PlanDifference:
         was, is_ = self.code
         code = "; its code was " if was and is_ else "; its code no longer has " if was else "; its code now has "
         code += " and is ".join(f"`{cut(line)}`" for line in self.code if line)
-        said = cut(self.said) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
-        return said + (code if was or is_ else "")
+        clause = cut(self.said) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
+        return clause + (code if was or is_ else "")
 
 
 def worst(differences: Sequence[PlanDifference]) -> Kind:
-    """The verdict over all differences together."""
-    return max((each.verdict for each in differences), key=KINDS.index, default="same")
+    """Return the verdict over all differences together."""
+    return max((difference.verdict for difference in differences), key=KINDS.index, default="same")
 
 
 def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tuple[list[str], tuple[str, ...]]:
-    """What differs between the Python functions that two texts name, taken in their order; and their names."""
+    """Return what differs between the Python functions that two texts name, taken in their order; and their names."""
     gone = [name for name in before.python if name in old and name not in new]
     come = [name for name in now.python if name in new and name not in old]
     names = tuple(name_of(now.python[name]) for name in sorted(come, key=new.index))
     if len(gone) != len(come):
         return [], names
     pairs = zip(sorted(gone, key=old.index), sorted(come, key=new.index), strict=True)
-    return [said for was, is_ in pairs for said in python_differences(before.python[was], now.python[is_])], names
+    return [change for was, is_ in pairs for change in python_differences(before.python[was], now.python[is_])], names
 
 
 def mixing(before: QueryForm) -> Kind:
-    """What follows where rows from now on differ from those before, all the way from the sources."""
+    """Return the verdict if the source's rows from now on differ from those before."""
     return "rebuild" if before.operators else "forward"
 
 
@@ -104,35 +104,40 @@ def text_of(value: Any) -> str:
 def located(
     project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[PlanDifference]
 ) -> tuple[PlanDifference, ...]:
-    """`differences`, each with its place: that of an option, a view, a table, a Python function, or the query."""
-    found = [replace(each, where=_end(project, query, each.about)) for each in differences]
+    """Return `differences`, each with its place: an option, a view, a table, a Python function, or the query."""
+    placed = [replace(difference, where=_end(project, query, difference.about)) for difference in differences]
     return tuple(
-        each if each.where != NOWHERE else replace(each, where=_in_code(project, query, was, is_, each))
-        for each in found
+        difference
+        if difference.where != NOWHERE
+        else replace(difference, where=_in_code(project, query, was, is_, difference))
+        for difference in placed
     )
 
 
 def _end(project: Project, query: Query, about: str) -> Where:
-    """The place of what does not stand in the code; NOWHERE for what does."""
+    """Return the place of what is not in the code; NOWHERE for what is."""
     kind, _, rest = about.partition(" ")
     name, _, option = rest.partition(" ")
     if kind == "source" and name in project.sources:
         source = project.sources[name]
         names = source.connector.place_options if option == "place" else (option.partition(" ")[0],)
-        return next((source.lines[each] for each in names if each in source.lines), source.where)
+        return next((source.lines[key] for key in names if key in source.lines), source.where)
     if kind == "watermark" and name in project.sources and project.sources[name].watermark is not None:
         return project.sources[name].where
     if kind == "sink" and name != "function":
         # A path is that of the database, which may move with its tables.
         names = query.sink.place_options[::-1] if name == "place" else (name,)
-        return next((query.sink_lines[each] for each in names if each in query.sink_lines), query.sink_where)
+        return next(
+            (query.sink_lines[key] for key in names if key in query.sink_lines),
+            query.sink_where,
+        )
     if kind == "mode":
         return query.where
     return project.target.where if kind == "setting" else NOWHERE
 
 
 def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: PlanDifference) -> Where:
-    """The place of a Python function that differs; else of the view, the table or the query whose text has changed."""
+    """Return the place of a changed Python function; else of the view, table or query whose text has changed."""
     for name in (*_NAMED.findall(difference.part), *difference.functions):
         where = place_of_code(project, name)
         if where is not None:
@@ -149,25 +154,27 @@ def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, dif
 
 
 def _of_text(thing: Any) -> Where:
-    """The place of a view's, a table's or a query's text, else of its declaration."""
+    """Return the place of a view's, a table's or a query's text, else of its declaration."""
     written: Where = getattr(thing, "transform", thing).where
     declared: Where = thing.where
     return written if written.line else declared
 
 
 def place_of_code(project: Project, name: str) -> Where | None:
-    """The file and the line of a function or a class of the project, by its module and its name there."""
-    modules = {shown_module(each.__name__): each for each in (*sys.modules.values(), *project.modules)}
+    """Return the file and the line of a function or a class of the project, by its module and its name there."""
+    modules = {shown_module(candidate.__name__): candidate for candidate in (*sys.modules.values(), *project.modules)}
     parts = name.split(".")
     beginnings = (".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1))
-    module = next((modules[each] for each in beginnings if each in modules), None)
+    module = next((modules[candidate] for candidate in beginnings if candidate in modules), None)
     file = getattr(module, "__file__", None)
     if module is None or not file or not Path(file).resolve().is_relative_to(project.root.resolve()):
         return None
     wanted = name.removeprefix(f"{shown_module(module.__name__)}.")
     try:
         lines = [
-            line for each, line in _definitions(ast.parse(Path(file).read_text(encoding="utf-8")), "") if each == wanted
+            line
+            for candidate, line in _definitions(ast.parse(Path(file).read_text(encoding="utf-8")), "")
+            if candidate == wanted
         ]
     except (OSError, SyntaxError, ValueError):
         return None
@@ -175,7 +182,7 @@ def place_of_code(project: Project, name: str) -> Where | None:
 
 
 def _definitions(node: ast.AST, inside: str) -> Iterator[tuple[str, int]]:
-    """Every function and class below `node`, by the name that Python gives it, with its line."""
+    """Yield every function and class below `node`, by the name that Python gives it, with its line."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             name = f"{inside}{getattr(child, 'name', '<lambda>')}"

@@ -18,8 +18,8 @@ TIME_ZONE = "spark.sql.session.timeZone"
 
 # Keeps what a callable means, and gives what stands for it.
 Kept: TypeAlias = Callable[[Any], str]
-# Of a source's options, the schema counts as far as columns of it are read, which the plan tells.
-_TOLD_BY_THE_PLAN = ("schema", "infer_schema")
+# The plan shows which columns of a schema are read; only those count.
+_IN_THE_PLAN = ("schema", "infer_schema")
 # Parts of an identity that a source may change without giving other rows.
 _SYSTEM = ("system", "format", "server", "servers")
 # What Spark's readers and writers take if an option is not given, and other names of the same option.
@@ -40,7 +40,7 @@ _NEW_DEFAULTS = {
 
 
 def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str, Any]:
-    """What tells a source from others: its kind, its place, and the options that change its rows."""
+    """Return what distinguishes a source: its kind, its place, and the options that change its rows."""
     connector = source.connector
     described: dict[str, Any] = {"kind": source.kind}
     options = dict(_options(project, connector, kept))
@@ -49,13 +49,13 @@ def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str,
     if places:
         # The directory, the table or the topics, in one spelling.
         named = [value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM]
-        found = [within(project, each) if isinstance(each, str) else each for each in named]
-        described["place"] = _alone(found) or _alone(places)
+        shown = [within(project, part) if isinstance(part, str) else part for part in named]
+        described["place"] = _alone(shown) or _alone(places)
     schema = connector.declared_schema()
     if schema is not None and connector.quarantines:
         described["judged columns"] = schema_fields(schema)
     elif schema is not None and connector.columns_by_position:
-        described["columns"] = [each.split()[0] for each in schema_fields(schema)]
+        described["columns"] = [part.split()[0] for part in schema_fields(schema)]
     return described
 
 
@@ -64,7 +64,7 @@ def _alone(values: list[Any]) -> Any:
 
 
 def sink_facts(project: Project, query: Query, kept: Kept) -> dict[str, Any]:
-    """What tells a sink from others: its kind, its place, its key, its layout, its function, how it takes columns."""
+    """Return what distinguishes a sink: its kind, place, key, layout and function, and how it takes columns."""
     sink = query.sink
     described: dict[str, Any] = {
         "kind": query.sink_kind,
@@ -89,7 +89,7 @@ def sink_facts(project: Project, query: Query, kept: Kept) -> dict[str, Any]:
 
 
 def place_of(project: Project, sink: Sink) -> dict[str, Any]:
-    """What of a form tells where its sink writes."""
+    """Return the part of a form that says where its sink writes."""
     location = sink.location
     if location is None:
         return {}
@@ -100,7 +100,7 @@ def place_of(project: Project, sink: Sink) -> dict[str, Any]:
 
 
 def within(project: Project, text: str) -> str:
-    """`text` with the project's directory left out, so that a project may be moved, and without secrets."""
+    """Return `text` without the project's directory, so that a project may be moved, and without secrets."""
     shown = project.redacted(text)
     for root in (str(project.root.resolve()), str(project.root.absolute()), str(project.root)):
         shown = shown.replace(f"{root}/", "")
@@ -108,7 +108,7 @@ def within(project: Project, text: str) -> str:
 
 
 def plain_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Spark's options, whose names know no case, in one spelling and without what would be so anyway."""
+    """Yield Spark's options in one spelling, without defaults; their names are case-insensitive."""
     for given, value in sorted(options.items()):
         name = _ALIASES.get(given.lower(), given.lower())
         text = str(value)
@@ -118,15 +118,17 @@ def plain_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def schema_fields(schema: str) -> list[str]:
-    """The columns of a DDL text, each with its type; what is no DDL as it is."""
+    """Return the columns of a DDL text, each with its type; other text as it is."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     try:
-        found = cast(StructType, StructType.fromDDL(schema))
+        parsed = cast(StructType, StructType.fromDDL(schema))
     except (PySparkException, ValueError):
         return [schema]
-    return [f"{each.name} {each.dataType.simpleString()}{'' if each.nullable else ' not null'}" for each in found]
+    return [
+        f"{column.name} {column.dataType.simpleString()}{'' if column.nullable else ' not null'}" for column in parsed
+    ]
 
 
 def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterator[tuple[str, Any]]:
@@ -134,7 +136,7 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
         value = getattr(connector, option.name)
         if option.name == "options" and isinstance(value, Mapping):
             value = {**connector.row_defaults, **{key.lower(): text for key, text in value.items()}}
-        if option.name in _TOLD_BY_THE_PLAN or value in (None, "", (), {}):
+        if option.name in _IN_THE_PLAN or value in (None, "", (), {}):
             continue
         if option.name in connector.tuning_options:
             # Of the system's own options, those that decide which rows there are.
@@ -144,7 +146,7 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
             for name, text in plain_options(value) if option.name == "options" else sorted(value.items()):
                 yield f"{option.name} {name}", within(project, str(text))
         elif isinstance(value, (list, tuple)):
-            yield option.name, [within(project, str(each)) for each in value]
+            yield option.name, [within(project, str(part)) for part in value]
         elif isinstance(value, (str, int, float, bool)):
             text = within(project, str(value))
             yield option.name, text.removeprefix("./").rstrip("/") if option.name in connector.place_options else text
@@ -162,15 +164,15 @@ def ends(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 
 
 def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
-    """The sources that look as if they had another name before: that name by the present one."""
+    """Return the former names of sources that look renamed, by their current names."""
     gone = {name: facts for name, facts in before.sources.items() if name not in now.sources}
     new = {name: facts for name, facts in now.sources.items() if name not in before.sources}
-    found = {}
+    renamed = {}
     for name, facts in new.items():
-        former = [each for each, was in gone.items() if was == facts]
+        former = [candidate for candidate, was in gone.items() if was == facts]
         if len(former) == 1 and list(new.values()).count(facts) == 1:
-            found[name] = former[0]
-    return found
+            renamed[name] = former[0]
+    return renamed
 
 
 def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
@@ -205,8 +207,8 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         )
 
 
-def _facts_shown(told: Mapping[str, Any] | None) -> str:
-    return "not read" if told is None else ", ".join(f"{key} {text_of(value)}" for key, value in told.items())
+def _facts_shown(facts: Mapping[str, Any] | None) -> str:
+    return "not read" if facts is None else ", ".join(f"{key} {text_of(value)}" for key, value in facts.items())
 
 
 # Earlier versions kept none of them.
@@ -240,10 +242,10 @@ def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: Q
 
 
 def _reads_otherwise(key: str, was: Any, is_: Any) -> bool:
-    """Whether rows are read otherwise by other columns, some of which nobody may ask for.
+    """Whether other columns change how rows are read.
 
-    By their place they may get others behind them. Where each is judged, every one counts. What was not kept is not
-    known: each column that is read stands in the plan.
+    Columns that are read by position may get further ones behind them. Where each value is judged, every column counts.
+    If the columns were not recorded, nothing is known; those that are read are in the plan.
     """
     if was is None or is_ is None:
         return False
@@ -252,13 +254,13 @@ def _reads_otherwise(key: str, was: Any, is_: Any) -> bool:
 
 
 def directory(path: str) -> str:
-    """The directory that a path or a pattern begins with."""
+    """Return the directory that a path or a pattern begins with."""
     bare = re.split(r"[*?\[{]", path, maxsplit=1)[0]
     return path if bare == path else bare.rpartition("/")[0]
 
 
 def _takes_all(path: str) -> str:
-    """The directory all of whose files a path or a pattern takes, those of one ending too; else the pattern itself."""
+    """Return the directory whose files a path or a pattern takes, all or those of one ending; else the pattern."""
     return re.sub(r"/\*(\.[A-Za-z]+)?$", "", path)
 
 
@@ -275,8 +277,8 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
             why = "rows that are there stay under the former key, and no batch replaces them any more"
         elif key == "function":
             # Allowed by the guide: what it means depends on the code, which alone knows what it has written.
-            said, functions = python_changes(str(old.get(key)), str(new.get(key)), before, now)
-            changed = "; ".join(said)
+            changes, functions = python_changes(str(old.get(key)), str(new.get(key)), before, now)
+            changed = "; ".join(changes)
             verdict, part = "safe", f"the function of the sink{': ' * bool(changed)}{changed}"
             why = "rows from now on are written by the new code"
         elif key not in ("kind", "place") and old.get("kind") == new.get("kind"):
@@ -313,7 +315,7 @@ def _mode(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
 
 
 def compare_settings(before: QueryForm, settings: Mapping[str, str]) -> Iterator[PlanDifference]:
-    """The settings of a session by which the same expressions mean something else than before."""
+    """Yield the settings of a session by which the same expressions mean something else than before."""
     for name in sorted({*before.settings} & {*settings}):
         old, new = before.settings[name], settings[name]
         if old != new and not (name == TIME_ZONE and is_same_clock(old, new)):

@@ -23,7 +23,7 @@ _SYMMETRIC = {"EqualTo": "=", "EqualNullSafe": "<=>", "Greatest": "greatest", "L
 _MIRRORED = {"GreaterThan": ("<", True), "GreaterThanOrEqual": ("<=", True), "LessThan": ("<", False)}
 _MIRRORED["LessThanOrEqual"] = ("<=", False)
 _TRANSPARENT = {"Alias", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "KnownNotContainsNull"}
-# How many of its children each has beside its seed, by which rows fall otherwise and mean the same.
+# Random expressions, with the number of their children that are no seed: another seed means the same.
 _CHANCE = {"Rand": 0, "Randn": 0, "Uuid": 0, "Shuffle": 1, "RandStr": 1, "Uniform": 2}
 # They are NULL, and a condition does not hold, where one of their operands is.
 _STRICT = {
@@ -49,7 +49,7 @@ _STRICT = {
 _CASES = ("If", "CaseWhen")
 _WHOLE = ("byte", "short", "integer", "long")
 _PYTHON = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
-# They name a child by its position, an identity that changes from start to start, or what the optimizer may leave open.
+# A child by its position, an identity that changes from start to start, or what the optimizer may leave open.
 _UNTOLD = {
     "child",
     "children",
@@ -88,15 +88,15 @@ class Expressions:
         self._subquery = subquery
 
     def column(self, source: str, attribute: Node) -> str:
-        """A column of a source or of a bounded input."""
+        """Return a column of a source or of a bounded input."""
         return f"{source}.{attribute.arguments['name']} {type_text(attribute.arguments['dataType'])}"
 
     def text(self, node: Node, columns: Mapping[int, str]) -> str:
-        """The text of `node`; `columns` are the texts of the attributes that it may read."""
+        """Return the text of `node`; `columns` are the texts of the attributes that it may read."""
         return self.short(self._text(node, columns))
 
     def short(self, text: str) -> str:
-        """`text`, or where it is long what stands for it."""
+        """Return `text`, or a name for it if it is long."""
         if len(text) <= LONG:
             return text
         name = f"[{hashlib.sha256(text.encode()).hexdigest()[:12]}]"
@@ -104,7 +104,7 @@ class Expressions:
         return name
 
     def aggregates(self, node: Node) -> Iterator[Node]:
-        """The aggregate functions of an expression, in Spark's order."""
+        """Yield the aggregate functions of an expression, in Spark's order."""
         if node.name == "AggregateExpression" or node.name == "PythonUDAF":
             yield node
             return
@@ -112,32 +112,32 @@ class Expressions:
             yield from self.aggregates(child)
 
     def arguments(self, node: Node, columns: Mapping[int, str]) -> str:
-        """What a node of a plan is made of."""
-        told = {
+        """Return the arguments of a node as a text."""
+        texts = {
             key: self.argument(value, columns)
             for key, value in node.arguments.items()
             if key not in _UNTOLD and not (key in ("evalMode", "evalContext") and "TRY" not in str(value))
         }
-        return ", ".join(f"{key}={value}" for key, value in told.items() if value)
+        return ", ".join(f"{key}={value}" for key, value in texts.items() if value)
 
     def argument(self, value: Any, columns: Mapping[int, str]) -> str:
-        """One argument of a node: an expression, a list of them, or a plain value."""
+        """Return one argument of a node as a text: an expression, a list of them, or a plain value."""
         if isinstance(value, Node):
             return self.text(value, columns)
         if isinstance(value, list):
-            return self.short(f"[{', '.join(self.argument(each, columns) for each in value)}]") if value else ""
+            return self.short(f"[{', '.join(self.argument(part, columns) for part in value)}]") if value else ""
         if isinstance(value, dict):
-            told = {key: each for key, each in value.items() if key not in _UNTOLD}
-            if set(told) <= {"object", "product-class", "class"}:
-                return str(next(iter(told.values()), "")).rstrip("$").rpartition(".")[2]
-            return self.short(json.dumps(told, sort_keys=True))
+            counted = {key: part for key, part in value.items() if key not in _UNTOLD}
+            if set(counted) <= {"object", "product-class", "class"}:
+                return str(next(iter(counted.values()), "")).rstrip("$").rpartition(".")[2]
+            return self.short(json.dumps(counted, sort_keys=True))
         return "" if value is None else str(value)
 
     def _text(self, node: Node, columns: Mapping[int, str]) -> str:
         name = node.name
         if name == "AttributeReference" or name == "OuterReference":
-            found = columns.get(int(node.arguments["exprId"]["id"])) if "exprId" in node.arguments else None
-            return found if found is not None else f"outer {node.arguments.get('name', '')}"
+            column = columns.get(int(node.arguments["exprId"]["id"])) if "exprId" in node.arguments else None
+            return column if column is not None else f"outer {node.arguments.get('name', '')}"
         if name in _TRANSPARENT:
             return self._text(node.children[0], columns)
         if name == "Literal":
@@ -158,10 +158,10 @@ class Expressions:
             sign, mirrored = _MIRRORED[name]
             return f"({f' {sign} '.join(reversed(below) if mirrored else below)})"
         if name in ("In", "InSet"):
-            values = [str(each) for each in node.arguments.get("hset") or ()]
+            values = [str(part) for part in node.arguments.get("hset") or ()]
             return _one_of(below[0], [*below[1:], *values])
         if name in _CASES:
-            return f"case({', '.join(self.text(each, columns) for each in _cases(node))})"
+            return f"case({', '.join(self.text(part, columns) for part in _cases(node))})"
         if name == "Cast" and (wider := _widened(below[0], type_text(node.arguments["dataType"]))):
             return wider
         if name in _CHANCE:
@@ -179,78 +179,84 @@ class Expressions:
         return f"{_function(name)}({', '.join(below)}){self._further(node, columns)}"
 
     def _operands(self, node: Node, columns: Mapping[int, str]) -> Iterator[str]:
-        """The texts of what an operation joins in any order; `a = 1 or a = 2` is `a in 1, 2`."""
+        """Yield the texts of the operands of a commutative operation; `a = 1 or a = 2` is `a in 1, 2`."""
         values: dict[str, list[str]] = {}
-        for each in _flat(node):
-            one, other = each.children if each.name == "EqualTo" else (each, each)
+        for operand in _flat(node):
+            one, other = operand.children if operand.name == "EqualTo" else (operand, operand)
             if node.name == "Or" and (one.name == "Literal") != (other.name == "Literal"):
                 named, literal = (other, one) if one.name == "Literal" else (one, other)
                 values.setdefault(self.text(named, columns), []).append(self.text(literal, columns))
-            elif node.name == "Or" and each.name == "In" and all(item.name == "Literal" for item in each.children[1:]):
-                literals = [self.text(item, columns) for item in each.children[1:]]
-                values.setdefault(self.text(each.children[0], columns), []).extend(literals)
+            elif (
+                node.name == "Or"
+                and operand.name == "In"
+                and all(item.name == "Literal" for item in operand.children[1:])
+            ):
+                literals = [self.text(item, columns) for item in operand.children[1:]]
+                values.setdefault(self.text(operand.children[0], columns), []).extend(literals)
             else:
-                yield self.text(each, columns)
+                yield self.text(operand, columns)
         for text, listed in values.items():
             alone = f"=({', '.join(sorted([text, *listed]))})"
             yield self.short(alone if len(listed) == 1 else _one_of(text, listed))
 
     def _further(self, node: Node, columns: Mapping[int, str]) -> str:
-        told = self.arguments(node, columns)
-        return f"[{told}]" if told else ""
+        arguments = self.arguments(node, columns)
+        return f"[{arguments}]" if arguments else ""
 
     def _field(self, node: Node, columns: Mapping[int, str]) -> str:
-        """A field of a struct: of a source's column only the type of the field itself counts."""
+        """Return the text of a struct's field: of a source's column only the type of the field itself counts."""
         path, inner = [], node
         while inner.name == "GetStructField":
             path.append(inner)
             inner = inner.children[0]
-        fields = [int(each.arguments["ordinal"]) for each in reversed(path)]
+        fields = [int(part.arguments["ordinal"]) for part in reversed(path)]
         if inner.name == "AttributeReference":
-            told = inner.arguments["dataType"]
+            kind = inner.arguments["dataType"]
             names = []
             for ordinal in fields:
-                told = told["fields"][ordinal]
-                names.append(str(told["name"]))
-                told = told["type"]
+                kind = kind["fields"][ordinal]
+                names.append(str(kind["name"]))
+                kind = kind["type"]
             whole = self._text(inner, columns)
             bare = whole.removesuffix(f" {type_text(inner.arguments['dataType'])}")
             if bare != whole:
-                return f"{bare}.{'.'.join(names)} {type_text(told)}"
+                return f"{bare}.{'.'.join(names)} {type_text(kind)}"
         return f"{self.text(inner, columns)}.{'.'.join(map(str, fields))}"
 
     def _window(self, node: Node, below: list[str], columns: Mapping[int, str]) -> str:
-        """A window of time, which Spark has turned into arithmetic; the digest holds all that is not shown."""
-        if [each.arguments.get("value") for each in node.children[::2]] != ["start", "end"]:
+        """Return the text of a time window, which Spark turned into arithmetic; a digest covers what is not shown."""
+        if [part.arguments.get("value") for part in node.children[::2]] != ["start", "end"]:
             return ""
         begin, end = node.children[1], node.children[3]
-        read = {self._text(each, columns) for each in begin.walk() if each.name == "AttributeReference"}
-        whole = [each for each in begin.walk() if each.name == "PreciseTimestampConversion"]
+        read = {self._text(part, columns) for part in begin.walk() if part.name == "AttributeReference"}
+        whole = [part for part in begin.walk() if part.name == "PreciseTimestampConversion"]
         if len(read) != 1 or not whole:
             return ""
-        slide = [each.children[1] for each in begin.walk() if each.name == "Remainder"]
-        size = [each for each in end.walk() if each.name in ("Add", "TimestampAddInterval")]
-        told = [self._text(each, {}).split()[0] for each in slide[:1]]
-        told += [self._text(each.children[1], {}).rpartition(" ")[0] for each in size[:1]]
+        slide = [part.children[1] for part in begin.walk() if part.name == "Remainder"]
+        size = [part for part in end.walk() if part.name in ("Add", "TimestampAddInterval")]
+        lengths = [self._text(part, {}).split()[0] for part in slide[:1]]
+        lengths += [self._text(part.children[1], {}).rpartition(" ")[0] for part in size[:1]]
         digest = hashlib.sha256("|".join(below).encode()).hexdigest()[:12]
-        return f"window({read.pop()}: {', '.join(told)}) [{digest}]"
+        return f"window({read.pop()}: {', '.join(lengths)}) [{digest}]"
 
     def _lambda(self, node: Node, columns: Mapping[int, str]) -> str:
-        """A lambda function: its variables by their place."""
+        """Return the text of a lambda function, its variables by their position."""
         if node.name == "NamedLambdaVariable":
-            found = columns.get(int(node.arguments["exprId"]["id"]))
-            return found if found is not None else f"variable {node.arguments['name']}"
+            column = columns.get(int(node.arguments["exprId"]["id"]))
+            return column if column is not None else f"variable {node.arguments['name']}"
         body, *variables = node.children
         depth = sum(1 for text in columns.values() if text.startswith("variable "))
         bound = {
-            int(each.arguments["exprId"]["id"]): f"variable {depth + at} {type_text(each.arguments['dataType'])}"
-            for at, each in enumerate(variables)
+            int(
+                variable.arguments["exprId"]["id"]
+            ): f"variable {depth + at} {type_text(variable.arguments['dataType'])}"
+            for at, variable in enumerate(variables)
         }
         return f"lambda({len(variables)}: {self.text(body, {**columns, **bound})})"
 
 
 def not_null(node: Node) -> Iterator[Node]:
-    """The expressions that cannot be NULL where the condition `node` holds."""
+    """Yield the expressions that cannot be NULL where the condition `node` holds."""
     if node.name in _STRICT:
         for child in node.children:
             yield child
@@ -258,7 +264,7 @@ def not_null(node: Node) -> Iterator[Node]:
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """The conditions that are all to hold, in Spark's order; of none there are none."""
+    """Yield the conditions that must all hold, in Spark's order."""
     if condition is not None and condition.name == "And":
         for child in condition.children:
             yield from conjuncts(child)
@@ -266,24 +272,24 @@ def conjuncts(condition: Node | None) -> Iterator[Node]:
         yield condition
 
 
-def type_text(told: Any) -> str:
-    """A type as a short text, without what does not count: whether it may be NULL, comments."""
-    if isinstance(told, str):
+def type_text(data_type: Any) -> str:
+    """Return a type as a short text, without nullability and comments."""
+    if isinstance(data_type, str):
         # Of an interval the units that its type names do not count, only whether it is made of days or of months.
-        if told.startswith("interval "):
-            return "interval of months" if told.split()[1] in ("year", "month") else "interval of days"
-        return told
-    if not isinstance(told, dict):
-        return json.dumps(told)
-    kind = told.get("type")
+        if data_type.startswith("interval "):
+            return "interval of months" if data_type.split()[1] in ("year", "month") else "interval of days"
+        return data_type
+    if not isinstance(data_type, dict):
+        return json.dumps(data_type)
+    kind = data_type.get("type")
     if kind == "struct":
-        fields = (f"{each['name']} {type_text(each['type'])}" for each in told["fields"])
+        fields = (f"{field['name']} {type_text(field['type'])}" for field in data_type["fields"])
         return f"struct<{', '.join(fields)}>"
     if kind == "array":
-        return f"array<{type_text(told['elementType'])}>"
+        return f"array<{type_text(data_type['elementType'])}>"
     if kind == "map":
-        return f"map<{type_text(told['keyType'])}, {type_text(told['valueType'])}>"
-    return json.dumps(told, sort_keys=True)
+        return f"map<{type_text(data_type['keyType'])}, {type_text(data_type['valueType'])}>"
+    return json.dumps(data_type, sort_keys=True)
 
 
 def _literal(value: str, type_: str) -> str:
@@ -293,7 +299,7 @@ def _literal(value: str, type_: str) -> str:
 
 
 def _cases(node: Node) -> Iterator[Node]:
-    """The conditions of a CASE, each with its value, and what is else: one inside the ELSE goes on with it."""
+    """Yield the conditions and values of a CASE and its ELSE; a CASE in the ELSE continues it."""
     *cases, last = node.children
     yield from cases
     if len(node.children) % 2 == 0:
@@ -305,7 +311,7 @@ def _cases(node: Node) -> Iterator[Node]:
 
 
 def _widened(text: str, kind: str) -> str:
-    """A column that is read as a wider whole number, which changes no value; empty for anything else."""
+    """Return the text of a column cast to a wider integer, which changes no value; empty for anything else."""
     column, _, narrow = text.rpartition(" ")
     whole = column and narrow in _WHOLE and kind in _WHOLE and _WHOLE.index(narrow) < _WHOLE.index(kind)
     return f"{column} {kind}" if whole and "(" not in text else ""

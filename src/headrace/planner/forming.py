@@ -67,7 +67,7 @@ def form_of(
     streams: Mapping[str, DataFrame],
     called: Mapping[str, str] = NO_NAMES,
 ) -> QueryForm:
-    """The form of `query`, whose streaming result is `frame`.
+    """Return the form of `query`, whose streaming result is `frame`.
 
     salt: what its secrets are hashed with. streams: what the connectors gave for its sources. called: other names of
     sources, for which the form is as if they had them.
@@ -75,15 +75,15 @@ def form_of(
     # What a connector puts on a source is not the query's.
     plan = with_source_leaves(frame, streams, source_of)
     tree = plan_tree(frame.sparkSession, plan)
-    inputs = {key: renamed(each, called) if isinstance(each, str) else each for key, each in tree.inputs.items()}
+    inputs = {key: renamed(entry, called) if isinstance(entry, str) else entry for key, entry in tree.inputs.items()}
     tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
     static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
-    found, _ = normal(tree, complete=complete, python=code.named, static=static)
-    shape, rows = normal(tree, complete=complete, python=lambda *_: "python", static=static)
+    form = normal(tree, complete=complete, python=code.named, static=static)
+    shape = normal(tree, complete=complete, python=lambda *_: "python", static=static)
     pieces = code.pieces(query)
     return replace(
-        found,
+        form,
         python=code.found,
         sources={
             called.get(source.name, source.name): source_facts(project, source, code.kept)
@@ -96,7 +96,7 @@ def form_of(
         ),
         declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
         pieces=pieces,
-        shape=hashlib.sha256(repr((shape.operators, rows, sorted(shape.columns))).encode()).hexdigest()[:16],
+        shape=hashlib.sha256(repr((shape.operators, shape.feed, sorted(shape.columns))).encode()).hexdigest()[:16],
         spark=frame.sparkSession.version,
         packages=code.packages(),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -115,22 +115,22 @@ class _Code:
         self._functions = functions(plan)
 
     def named(self, identity: int, name: str) -> str:
-        """What stands for the function of an expression."""
-        known = self._functions.get(identity)
-        if known is None:
+        """Return the name for the function of an expression."""
+        function = self._functions.get(identity)
+        if function is None:
             return f"python {name}"
-        eval_type = BY_SESSION.get(known.eval_type, known.eval_type)
-        return self.kept(known.function, f"{eval_type} {known.return_type}")
+        eval_type = BY_SESSION.get(function.eval_type, function.eval_type)
+        return self.kept(function.function, f"{eval_type} {function.return_type}")
 
     def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
-        """What stands for `function`, whose meaning is kept, with what the `files` hold that it opens."""
-        told = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
-        digest = hashlib.sha256(f"{told['digest']} {further}".encode()).hexdigest()[:12]
-        self.found[f"python {digest}"] = told
+        """Record the meaning of `function`, with the content of the `files` that it opens, and return a name for it."""
+        record = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
+        digest = hashlib.sha256(f"{record['digest']} {further}".encode()).hexdigest()[:12]
+        self.found[f"python {digest}"] = record
         return f"python {digest}"
 
     def pieces(self, query: Query) -> dict[str, str]:
-        """Digests of the code of the query, under no name, and of the views and tables that feed it."""
+        """Return digests of the code of the query, under no name, and of the views and tables that feed it."""
         upstream = self._project.upstream(query.transform)
         things = {thing.name: thing for thing in upstream if hasattr(thing, "transform")}
         return {name: self._piece(thing) for name, thing in {"": query, **things}.items()}
@@ -138,20 +138,20 @@ class _Code:
     def _piece(self, thing: Any) -> str:
         transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
         if isinstance(transform, PythonTransform):
-            told = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
-            return str(told["digest"])[:16]
+            record = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
+            return str(record["digest"])[:16]
         bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
         return hashlib.sha256(bare.encode()).hexdigest()[:16]
 
     def packages(self) -> dict[str, str]:
-        """The versions of the installed packages that the functions use."""
-        tops = {name.partition(".")[0] for told in self.found.values() for name in libraries(told)}
+        """Return the versions of the installed packages that the functions use."""
+        tops = {name.partition(".")[0] for record in self.found.values() for name in libraries(record)}
         tops -= {*sys.stdlib_module_names, "pyspark", "headrace"}
         names = {name for top in tops for name in _distributions().get(top, ())}
         return {name: version(name) for name in sorted(names)}
 
     def _owned(self, module: ModuleType) -> bool:
-        """Whether the code of a module is followed: that of the project, and of helpers that nobody installed."""
+        """Whether the code of a module is followed: the project's, and that of helpers that are not installed."""
         return module in self._project.modules or _is_followed(getattr(module, "__file__", None), module.__name__)
 
 
@@ -178,7 +178,7 @@ class _Inputs:
         self._tables = [thing for thing in project.upstream(query.transform) if isinstance(thing, Table)]
 
     def text(self, static: StaticInput) -> str:
-        """A bounded input by what it holds."""
+        """Return a bounded input by what it holds."""
         if static.rows is not None:
             return f"table of {static.rows}"
         if static.kind == "rdd":
@@ -195,8 +195,8 @@ class _Inputs:
             if not static.source:
                 return f"table {static.kind}"
             plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
-            told = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
-            return f"table {static.kind} given [{told}] by {self._code.kept(data_source(self._spark, static.source))}"
+            given = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
+            return f"table {static.kind} given [{given}] by {self._code.kept(data_source(self._spark, static.source))}"
         for table in self._tables:
             version_of = re.compile(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$")
             if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
@@ -208,16 +208,16 @@ class _Inputs:
         )
 
     def _definition(self, table: Table) -> str:
-        """What computes a table at each refresh; its rows are no part of what a query means."""
-        beside = [each.transform for each in self._project.upstream(table.transform) if hasattr(each, "transform")]
-        told = []
-        for transform in (table.transform, *beside):
+        """Return what computes a refreshed table; its rows are no part of what a query means."""
+        upstream = [thing.transform for thing in self._project.upstream(table.transform) if hasattr(thing, "transform")]
+        names = []
+        for transform in (table.transform, *upstream):
             if isinstance(transform, PythonTransform):
-                told.append(self._code.kept(transform.function, files=False))
+                names.append(self._code.kept(transform.function, files=False))
             else:
                 parsed = parsed_text(self._spark, transform.sql)
-                told.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
-        return ", ".join(told)
+                names.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
+        return ", ".join(names)
 
     def _within(self, path: str) -> str:
         return within(self._project, _local(path))
@@ -228,12 +228,12 @@ def _local(path: str) -> str:
 
 
 def read_settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
-    """What settings of a session are, those too that were not set; without those that this Spark does not know."""
+    """Return settings of a session, defaults included; without those that this Spark does not know."""
     from pyspark.errors import PySparkException
 
     settings = {}
     for name in names:
-        # Asked with a default, Spark says nothing of a setting that was not set.
+        # With a default in the call, Spark would not return its own default.
         with suppress(PySparkException):
             settings[name] = str(spark.conf.get(name))
     return settings
@@ -247,11 +247,11 @@ def _has_time(node: Node) -> bool:
 
 
 def _all(value: Any) -> Iterator[Node]:
-    """Every node of a plan, and of the expressions in it."""
+    """Yield every node of a plan, and of the expressions in it."""
     if isinstance(value, list):
-        for each in value:
-            yield from _all(each)
+        for part in value:
+            yield from _all(part)
     elif isinstance(value, Node):
         yield value
-        for each in (*value.children, *value.arguments.values()):
-            yield from _all(each)
+        for part in (*value.children, *value.arguments.values()):
+            yield from _all(part)

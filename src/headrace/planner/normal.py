@@ -1,8 +1,8 @@
 """An optimised plan in a normal form: two plans of one meaning give the same texts.
 
-Columns are told down to the named columns of the sources; names of what lies between, the order of what commutes and
-columns that nobody reads are gone. What keeps state is told apart from what feeds it and from what is made of it, with
-the order of keys and values kept, since Spark's state follows it.
+Columns are traced down to the named columns of the sources; intermediate names, the order of what commutes and unread
+columns are removed. What keeps state is separate from what feeds it and from what is made of it; the order of its keys
+and values is kept, since Spark's state follows it.
 Source: IncrementalExecution, PhysicalAggregation, ExtractEquiJoinKeys and SymmetricHashJoinExec of Spark.
 """
 
@@ -42,17 +42,6 @@ _NEEDED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRows:
-    """Rows of a part of a plan: where they come from, and the conditions under which they are taken."""
-
-    source: str
-    where: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return " WHERE ".join([self.source, *([" AND ".join(self.where)] if self.where else [])])
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Part:
     """A part of a plan on the way up: its columns by their identity, in order.
 
@@ -72,9 +61,10 @@ class _Part:
         return self.joined or (self.source,)
 
     @property
-    def rows(self) -> PlanRows:
-        implied = {f"isNotNull({text})" for text in self.strict}
-        return PlanRows(source=self.source, where=tuple(sorted(set(self.where) - implied)))
+    def rows(self) -> str:
+        """The rows: where they come from, and the conditions under which they are taken."""
+        conditions = set(self.where) - {f"isNotNull({text})" for text in self.strict}
+        return f"{self.source} WHERE {' AND '.join(sorted(conditions))}" if conditions else self.source
 
     @property
     def columns(self) -> dict[int, str]:
@@ -87,8 +77,8 @@ def normal(
     complete: bool,
     python: Callable[[int, str], str],
     static: Callable[[StaticInput], str],
-) -> tuple[QueryForm, PlanRows]:
-    """The normal form of `tree`: as far as the plan tells it, the query's form, and the rows of its result.
+) -> QueryForm:
+    """Return the form of a query as far as its plan has it, in the normal form.
 
     complete: whether the query's mode is, in which a limit keeps no state.
     python: what stands for a Python function, by the identity and the name of its expression.
@@ -98,16 +88,15 @@ def normal(
     # A result is a set of rows: only below a limit or the like does their order count.
     root = tree.root.children[0] if tree.root.name == "Sort" else tree.root
     top = walk.part(root)
-    known = names(tree.root)
-    columns = tuple((known.get(each, f"column {at}"), text) for at, (each, text) in enumerate(top.output))
-    form = QueryForm(
+    names_by_id = names(tree.root)
+    columns = tuple((names_by_id.get(column, f"column {at}"), text) for at, (column, text) in enumerate(top.output))
+    return QueryForm(
         operators=tuple(walk.operators),
-        feed=str(top.rows),
+        feed=top.rows,
         columns=columns,
         watermarks=walk.watermarks,
         definitions=walk.expressions.definitions,
     )
-    return form, top.rows
 
 
 class _Walk:
@@ -124,7 +113,7 @@ class _Walk:
         self.watermarks: dict[str, int] = {}
         self.expressions = Expressions(python, self._subquery)
         self._inputs = tree.inputs
-        # The plan tells the delays of its watermarks from the result downwards.
+        # The plan lists the delays of its watermarks from the result downwards.
         marks = [node for node in tree.root.walk() if node.name == "EventTimeWatermark"]
         self._delays = {id(node): delay for node, delay in zip(marks, tree.delays, strict=True)}
         self._complete = complete
@@ -151,24 +140,27 @@ class _Walk:
         columns = node.arguments.get("output") or ()
         named = self._inputs[identity(columns[0])] if columns else StaticInput(kind=node.name)
         source = named if isinstance(named, str) else self._of_its_own(self._static(named))
-        output = [(identity(each), self.expressions.column(source, each)) for each in columns]
+        output = [(identity(column), self.expressions.column(source, column)) for column in columns]
         return _Part(source=source, output=tuple(output), streaming=isinstance(named, str))
 
     def _of_its_own(self, table: str) -> str:
-        """A name for each use of a bounded input: joined twice, its columns are two."""
+        """Return a name for one use of a bounded input: joined twice, it has two sets of columns."""
         self._uses[table] += 1
         return table if self._uses[table] == 1 else f"{table}, use {self._uses[table]}"
 
     def _project(self, node: Node) -> _Part:
         below = self.part(node.children[0])
         columns = below.columns
-        output = [(identity(each), self.expressions.text(each, columns)) for each in node.arguments["projectList"]]
+        output = [
+            (identity(expression), self.expressions.text(expression, columns))
+            for expression in node.arguments["projectList"]
+        ]
         return replace(below, output=tuple(output))
 
     def _filter(self, node: Node) -> _Part:
         below = self.part(node.children[0])
         conditions = list(conjuncts(node.arguments["condition"]))
-        taken = [text for each in conditions if (text := self.expressions.text(each, below.columns))]
+        taken = [text for condition in conditions if (text := self.expressions.text(condition, below.columns))]
         strict = below.strict | self._strict(conditions, below.columns)
         return replace(below, where=(*below.where, *taken), strict=strict)
 
@@ -180,19 +172,19 @@ class _Walk:
     def _python_projection(self, node: Node) -> _Part:
         below = self.part(node.children[0])
         results = zip(node.arguments["resultAttrs"], node.arguments["udfs"], strict=True)
-        more = [(identity(each), self.expressions.text(udf, below.columns)) for each, udf in results]
+        more = [(identity(attribute), self.expressions.text(udf, below.columns)) for attribute, udf in results]
         return replace(below, output=(*below.output, *more))
 
     def _union(self, node: Node) -> _Part:
-        """The sides in any order; a column is what each side gives for it, wherever it stands."""
+        """Return a union: its sides in any order; a column is what each side gives for it."""
         parts = [self.part(child) for child in node.children]
-        parts.sort(key=lambda part: (str(part.rows), sorted(text for _, text in part.output)))
+        parts.sort(key=lambda part: (part.rows, sorted(text for _, text in part.output)))
         source = self.expressions.short(f"union of {' and '.join(f'({part.rows})' for part in parts)}")
         columns = [[text for _, text in part.output] for part in parts]
-        named = [identity(each) for each in given_by(node.children[0])]
+        named = [identity(attribute) for attribute in given_by(node.children[0])]
         output = [
-            (each, self.expressions.short(f"{source} {' | '.join(texts)}"))
-            for each, *texts in zip(named, *columns, strict=True)
+            (attribute, self.expressions.short(f"{source} {' | '.join(texts)}"))
+            for attribute, *texts in zip(named, *columns, strict=True)
         ]
         return _Part(source=source, output=tuple(output), streaming=any(part.streaming for part in parts))
 
@@ -200,7 +192,7 @@ class _Walk:
         left, right = (self.part(child) for child in node.children)
         kind, columns = join_type(node), {**left.columns, **right.columns}
         conditions = list(conjuncts(node.arguments.get("condition")))
-        on = [self.expressions.text(each, columns) for each in conditions]
+        on = [self.expressions.text(condition, columns) for condition in conditions]
         # What is joined is not NULL where the join's own conditions say so.
         implied, needed = self._strict(conditions, columns), _NEEDED.get(kind, ())
         left = replace(left, strict=left.strict | implied) if "left" in needed else left
@@ -221,36 +213,40 @@ class _Walk:
         )
 
     def _strict(self, conditions: Sequence[Node], columns: dict[int, str]) -> frozenset[str]:
-        """What is not NULL where all conditions hold."""
-        return frozenset(self.expressions.text(each, columns) for one in conditions for each in not_null(one))
+        """Return what is not NULL where all conditions hold."""
+        return frozenset(
+            self.expressions.text(expression, columns) for one in conditions for expression in not_null(one)
+        )
 
     def _aggregate(self, node: Node) -> _Part:
-        """An aggregation of a bounded input; that of a stream keeps state."""
+        """Return an aggregation of a bounded input; that of a stream keeps state."""
         below = self.part(node.children[0])
-        keys = [self.expressions.text(each, below.columns) for each in node.arguments["groupingExpressions"]]
+        keys = [
+            self.expressions.text(expression, below.columns) for expression in node.arguments["groupingExpressions"]
+        ]
         source = self.expressions.short(f"{below.rows} by ({', '.join(sorted(keys))})")
         made = node.arguments["aggregateExpressions"]
-        output = [(identity(each), self.expressions.text(each, below.columns)) for each in made]
+        output = [(identity(expression), self.expressions.text(expression, below.columns)) for expression in made]
         return _Part(source=source, output=tuple(output), streaming=below.streaming)
 
     def _other(self, node: Node) -> _Part:
-        """A node of which no more is known than what it is made of."""
+        """Return a node of an unknown kind by its arguments."""
         parts = [self.part(child) for child in node.children]
-        columns = {each: text for part in parts for each, text in part.output}
+        columns = {column: text for part in parts for column, text in part.output}
         new = [attribute for attribute in given_by(node) if identity(attribute) not in columns]
         fresh = {identity(attribute): f"${at}" for at, attribute in enumerate(new)}
-        told = self.expressions.arguments(node, {**columns, **fresh})
-        below = ", ".join(str(part.rows) for part in parts)
-        source = self.expressions.short(f"{node.name}({told}) of {below}")
-        made = {identity(each): f"{source} column {at}" for at, each in enumerate(new)}
+        arguments = self.expressions.arguments(node, {**columns, **fresh})
+        below = ", ".join(part.rows for part in parts)
+        source = self.expressions.short(f"{node.name}({arguments}) of {below}")
+        made = {identity(column): f"{source} column {at}" for at, column in enumerate(new)}
         if any(key in node.arguments for key in ("output", "outputAttrs", "outAttributes", "outputExpressions")):
-            output = [(identity(each), {**columns, **made}[identity(each)]) for each in given_by(node)]
+            output = [(identity(column), {**columns, **made}[identity(column)]) for column in given_by(node)]
         else:
             output = [*columns.items(), *made.items()]
         return _Part(source=source, output=tuple(output), streaming=node.streaming)
 
     def _subquery(self, node: Node) -> str:
-        """A query inside an expression."""
+        """Return a query inside an expression."""
         part = self.part(node)
         return f"({part.rows}: {', '.join(text for _, text in part.output)})"
 
@@ -265,7 +261,7 @@ class _Walk:
             return "join of streams"
         if node.name in ("GlobalLimit", "Offset") and not self._complete:
             return "limit"
-        return "arbitrary state" if any(each in node.name for each in ARBITRARY_STATE) else ""
+        return "arbitrary state" if any(name in node.name for name in ARBITRARY_STATE) else ""
 
     def _stateful(self, node: Node, kind: str) -> _Part:
         number = len(self.operators)
@@ -286,25 +282,27 @@ class _Walk:
         columns = below.columns
         made = node.arguments["aggregateExpressions"]
         functions = [
-            self.expressions.text(each, columns) for result in made for each in self.expressions.aggregates(result)
+            self.expressions.text(expression, columns)
+            for result in made
+            for expression in self.expressions.aggregates(result)
         ]
-        keys = tuple(self.expressions.text(each, columns) for each in node.arguments["groupingExpressions"])
+        keys = tuple(self.expressions.text(expression, columns) for expression in node.arguments["groupingExpressions"])
         values = tuple(dict.fromkeys(functions))
-        operator = OperatorForm(kind=kind, keys=keys, values=values, feeds=(str(below.rows),))
-        return operator, [(identity(each), self.expressions.text(each, columns)) for each in made]
+        operator = OperatorForm(kind=kind, keys=keys, values=values, feeds=(below.rows,))
+        return operator, [(identity(expression), self.expressions.text(expression, columns)) for expression in made]
 
     def _deduplication(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
-        keys = tuple(below.columns[identity(each)] for each in node.arguments["keys"])
-        return OperatorForm(kind=kind, keys=keys, feeds=(str(below.rows),)), below.output
+        keys = tuple(below.columns[identity(key)] for key in node.arguments["keys"])
+        return OperatorForm(kind=kind, keys=keys, feeds=(below.rows,)), below.output
 
     def _join_of_streams(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         left, right = parts
         keys, residual = [], []
-        for each in conjuncts(node.arguments.get("condition")):
-            pair = self._equal_sides(each, left, right)
+        for condition in conjuncts(node.arguments.get("condition")):
+            pair = self._equal_sides(condition, left, right)
             if pair is None:
-                residual.append(self.expressions.text(each, {**left.columns, **right.columns}))
+                residual.append(self.expressions.text(condition, {**left.columns, **right.columns}))
             else:
                 keys.append(" = ".join(pair))
         further = {"type": join_type(node)} | ({"condition": " AND ".join(sorted(set(residual)))} if residual else {})
@@ -316,7 +314,7 @@ class _Walk:
         return operator, given
 
     def _equal_sides(self, condition: Node, left: _Part, right: _Part) -> tuple[str, str] | None:
-        """The left and the right key of an equality by which rows of the two sides meet."""
+        """Return the left and the right key of an equality that joins rows of the two sides."""
         if condition.name not in ("EqualTo", "EqualNullSafe"):
             return None
         sign = "" if condition.name == "EqualTo" else "null-safe "
@@ -327,11 +325,11 @@ class _Walk:
         return None
 
     def _arbitrary_state(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
-        columns = {each: text for part in parts for each, text in part.output}
+        columns = {attribute: text for part in parts for attribute, text in part.output}
         made = given_by(node)
-        fresh = {identity(each): f"${at}" for at, each in enumerate(made)}
+        fresh = {identity(attribute): f"${at}" for at, attribute in enumerate(made)}
         function = node.arguments.get("functionExpr")
-        keys = [columns[identity(each)] for each in node.arguments.get("groupingAttributes") or ()]
+        keys = [columns[identity(attribute)] for attribute in node.arguments.get("groupingAttributes") or ()]
         if "groupingAttributesLen" in node.arguments:
             keys = [text for _, text in parts[0].output[: int(node.arguments["groupingAttributesLen"])]]
         left_out = {"functionExpr", "groupingAttributes"}
@@ -345,50 +343,50 @@ class _Walk:
         if function is not None:
             further["function"] = self.expressions.text(function, columns)
         values = tuple(text for part in parts for _, text in part.output)
-        feeds = tuple(str(part.rows) for part in parts)
+        feeds = tuple(part.rows for part in parts)
         operator = OperatorForm(kind=kind, keys=tuple(keys), values=values, further=further, feeds=feeds)
-        return operator, [(identity(each), f"{source} column {at}") for at, each in enumerate(made)]
+        return operator, [(identity(attribute), f"{source} column {at}") for at, attribute in enumerate(made)]
 
     def _limit(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
         number: Node = node.arguments.get("limitExpr") or node.arguments["offsetExpr"]
         further = {"rows": self.expressions.text(number, {})}
-        return OperatorForm(kind=kind, keys=(), further=further, feeds=(str(below.rows),)), below.output
+        return OperatorForm(kind=kind, keys=(), further=further, feeds=(below.rows,)), below.output
 
 
 PYTHON_PROJECTIONS = ("ArrowEvalPython", "BatchEvalPython")
 
 
 def identity(expression: Node) -> int:
-    """What tells a named expression from all others of its plan."""
+    """Return the id of a named expression, unique in its plan."""
     return int(expression.arguments["exprId"]["id"])
 
 
 def given_by(node: Node) -> Sequence[Node]:
-    """The attributes that a node makes anew, as far as its arguments name them."""
+    """Return the attributes that a node creates, as far as its arguments name them."""
     for key in ("output", "outputAttrs", "outAttributes", "outputAttributes", "generatorOutput", "outputExpressions"):
-        found = node.arguments.get(key)
-        if isinstance(found, list) and found and all(isinstance(each, Node) for each in found):
-            return found
+        attributes = node.arguments.get(key)
+        if isinstance(attributes, list) and attributes and all(isinstance(attribute, Node) for attribute in attributes):
+            return attributes
     for key in ("projectList", "aggregateExpressions"):
         if key in node.arguments:
             return node.arguments[key]  # type: ignore[no-any-return]
     if node.name in PYTHON_PROJECTIONS:
         return [*given_by(node.children[0]), *node.arguments["resultAttrs"]]
     if node.name == "Join":
-        return [each for child in node.children for each in given_by(child)]
+        return [attribute for child in node.children for attribute in given_by(child)]
     return given_by(node.children[0]) if node.children else ()
 
 
 def names(root: Node) -> dict[int, str]:
-    """The names of all that a plan's nodes give."""
-    found: dict[int, str] = {}
+    """Return the names of all attributes of a plan."""
+    by_id: dict[int, str] = {}
     for node in root.walk():
         for value in node.arguments.values():
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, Node) and "exprId" in each.arguments and "name" in each.arguments:
-                    found.setdefault(identity(each), str(each.arguments["name"]))
-    return found
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, Node) and "exprId" in part.arguments and "name" in part.arguments:
+                    by_id.setdefault(identity(part), str(part.arguments["name"]))
+    return by_id
 
 
 def reads(expression: Node) -> set[int]:
@@ -396,6 +394,10 @@ def reads(expression: Node) -> set[int]:
 
 
 def join_type(node: Node) -> str:
-    told = node.arguments.get("joinType")
-    name = str(told.get("object") or told.get("product-class") or told.get("class")) if isinstance(told, dict) else ""
+    described = node.arguments.get("joinType")
+    name = (
+        str(described.get("object") or described.get("product-class") or described.get("class"))
+        if isinstance(described, dict)
+        else ""
+    )
     return name.rstrip("$").rpartition(".")[2]

@@ -17,7 +17,7 @@ from headrace.storage.durable import replace_file
 
 FORMAT = 1
 _MAKE = "headrace plan --out FILE"
-# What is compared of each query, in the order in which it is named; and what it means where it differs.
+# What is compared of each query, in the order in which it is reported, and what a difference means.
 _COMPARED = {
     "checkpoint": "it has started from scratch",
     "ran": "another form of it has run",
@@ -42,8 +42,8 @@ class SavedPlan:
     queries: Mapping[str, Mapping[str, Any]]
 
     def accepting(self, project: Project) -> Project:
-        """`project`, in which the queries that the plan found to go forward may do so."""
-        forward = {name for name, found in self.queries.items() if found["verdict"] == "forward"}
+        """Return `project` with `on_change: forward` for the queries whose verdict in the plan is forward."""
+        forward = {name for name, saved in self.queries.items() if saved["verdict"] == "forward"}
         return replace(
             project,
             queries={
@@ -63,19 +63,19 @@ class SavedPlan:
                 )
             )
         if gone := [name for name in self.queries if name not in project.queries]:
-            what = f"the plan does not hold any more: query '{gone[0]}' is no longer declared"
-            raise HeadraceError(_refused(self.file, what))
+            problem = f"the plan does not hold any more: query '{gone[0]}' is no longer declared"
+            raise HeadraceError(_refused(self.file, problem))
 
     def require(self, now: Sequence[Judgement]) -> None:
-        """Raise CheckpointError if what the plan found is not what is found now; later batches change nothing."""
+        """Raise CheckpointError if the judgements are not those of the plan any more; later batches change nothing."""
         if changed := tuple(self._changed(now)):
             raise CheckpointError(changed)
 
     def _changed(self, now: Sequence[Judgement]) -> Iterator[Finding]:
         for judgement in now:
-            saved, found = self.queries[judgement.query], judgement.as_dict()
+            saved, current = self.queries[judgement.query], judgement.as_dict()
             other = next(
-                (key for key in _COMPARED if _without_place(saved.get(key)) != _without_place(found[key])), None
+                (key for key in _COMPARED if _without_place(saved.get(key)) != _without_place(current[key])), None
             )
             if other is not None:
                 yield _refused(
@@ -85,20 +85,20 @@ class SavedPlan:
                 )
 
 
-def _refused(file: str, what: str) -> Finding:
-    return Finding(code="HR660", where=Where(file=file), what=what, fix="make it again here, and read it: " + _MAKE)
+def _refused(file: str, problem: str) -> Finding:
+    return Finding(code="HR660", where=Where(file=file), what=problem, fix="make it again here, and read it: " + _MAKE)
 
 
-def _without_place(told: Any) -> Any:
-    """What is told of a query, less the lines of the code that it stands in."""
-    if isinstance(told, (list, tuple)):
-        return [{key: value for key, value in each.items() if key != "where"} for each in told]
-    return told
+def _without_place(saved: Any) -> Any:
+    """Return a saved value without lines of code."""
+    if isinstance(saved, (list, tuple)):
+        return [{key: value for key, value in entry.items() if key != "where"} for entry in saved]
+    return saved
 
 
 def save(file: Path, project: Project, application: str, judgements: Sequence[Judgement]) -> None:
-    """Keep the judgements in a file; raises HeadraceError where it cannot be written."""
-    told = {
+    """Write the judgements into a file; raise HeadraceError if that fails."""
+    content = {
         "format": FORMAT,
         "project": project.name,
         "application": application,
@@ -106,7 +106,7 @@ def save(file: Path, project: Project, application: str, judgements: Sequence[Ju
         "queries": {judgement.query: judgement.as_dict() for judgement in judgements},
     }
     try:
-        replace_file(file, json.dumps(told, ensure_ascii=False, indent=2) + "\n")
+        replace_file(file, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     except OSError as error:
         raise HeadraceError(
             code="HR663",
@@ -117,7 +117,7 @@ def save(file: Path, project: Project, application: str, judgements: Sequence[Ju
 
 
 def read(file: Path) -> SavedPlan:
-    """The plan that `save` wrote; raises HeadraceError for anything else."""
+    """Read the plan that `save` wrote; raise HeadraceError for anything else."""
     damaged = json_record.Damaged(
         file=file,
         code="HR660",
@@ -125,22 +125,22 @@ def read(file: Path) -> SavedPlan:
         fix=f"make one: {_MAKE}",
         error=HeadraceError,
     )
-    found = json_record.read(file, lambda told: _made(file, told), damaged)
-    if found is None:
+    plan = json_record.read(file, lambda content: _made(file, content), damaged)
+    if plan is None:
         raise damaged("No such file or directory")
-    return found
+    return plan
 
 
-def _made(file: Path, told: Any) -> SavedPlan:
-    if told["format"] > FORMAT:
-        raise ValueError(f"its format is {told['format']}, and this version of Headrace knows {FORMAT}")
-    queries = {str(name): dict(found) for name, found in told["queries"].items()}
-    if not all(isinstance(found.get("verdict"), str) for found in queries.values()):
+def _made(file: Path, content: Any) -> SavedPlan:
+    if content["format"] > FORMAT:
+        raise ValueError(f"its format is {content['format']}, and this version of Headrace knows {FORMAT}")
+    queries = {str(name): dict(saved) for name, saved in content["queries"].items()}
+    if not all(isinstance(saved.get("verdict"), str) for saved in queries.values()):
         raise ValueError("a query in it has no verdict")
     return SavedPlan(
         file=str(file),
-        project=str(told["project"]),
-        application=str(told["application"]),
-        made=str(told["made"]),
+        project=str(content["project"]),
+        application=str(content["application"]),
+        made=str(content["made"]),
         queries=queries,
     )

@@ -15,9 +15,9 @@ _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=timezone.utc), datetime(2040, 1, 1, 
 
 
 def is_same_clock(one: str, other: str) -> bool:
-    """Whether two zones have the same offset from UTC at all times from 1900 to 2039; False for one that is not known.
+    """Whether two zones have the same offset from UTC at all times from 1900 to 2039; False for an unknown one.
 
-    Nothing is known of later years but the rules of the last ones.
+    For later years only the rules of the last ones are known.
     """
     if one == other:
         return True
@@ -41,7 +41,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _changes(zone: tzinfo) -> list[tuple[datetime, timedelta | None]]:
-    """The offset at the beginning, and the instant and the offset of each change of the clock."""
+    """Return the offset at the beginning, and the instant and the offset of each change of the clock."""
     changes = [(_FIRST, _FIRST.astimezone(zone).utcoffset())]
     if isinstance(zone, timezone):
         return changes
@@ -53,7 +53,7 @@ def _changes(zone: tzinfo) -> list[tuple[datetime, timedelta | None]]:
 
 
 def _within(zone: tzinfo, before: datetime, after: datetime) -> Iterator[tuple[datetime, timedelta | None]]:
-    """The change between two instants, to the second."""
+    """Yield the change between two instants, to the second."""
     offset = before.astimezone(zone).utcoffset()
     while after - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=(after - before).total_seconds() // 2)

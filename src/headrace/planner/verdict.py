@@ -44,7 +44,7 @@ class Judgement(PlainData):
 def judged(
     project: Project,
     query: Query,
-    known: Sequence[QueryRevision],
+    revisions: Sequence[QueryRevision],
     now: QueryRevision,
     *,
     begun: bool,
@@ -53,22 +53,24 @@ def judged(
 ) -> Judgement:
     """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
 
-    begun: whether a batch was committed. checkpoint: its directory, which tells of options that had no effect.
+    begun: whether a batch was committed. checkpoint: its directory, which shows the options that had no effect.
     versions: where the code that ran was noted.
     """
-    if not known or not begun:
+    if not revisions or not begun:
         return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
-    before = known[-1]
+    before = revisions[-1]
     assert now.form is not None, "what is to run has a form"
     try:
         was, is_ = QueryForm.of(before.form or {}), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
             return _by_fingerprint(query, before, now, unreadable)
-        found = [each for each in compare(was, is_) if not _has_no_effect(project, each, checkpoint)]
+        changes = [
+            difference for difference in compare(was, is_) if not _has_no_effect(project, difference, checkpoint)
+        ]
         if was.declared and was.declared == is_.declared and _takes_values(project, query):
-            found = list(map(_as_taken_again, found))
-        differences = located(project, query, was, is_, found)
-        if versions is not None and any(not each.about for each in differences):
+            changes = list(map(_as_taken_again, changes))
+        differences = located(project, query, was, is_, changes)
+        if versions is not None and any(not difference.about for difference in differences):
             differences = tuple(_with_code(differences, changed_line(project, query, versions)))
     except (TypeError, KeyError, ValueError) as error:
         return Judgement(
@@ -84,7 +86,7 @@ def judged(
 
 
 def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Path | None) -> bool:
-    """Whether an option of a source that differs left all that was read as it is, and does so now."""
+    """Whether a changed option of a source had no effect on what was read, and has none now."""
     kind, _, rest = difference.about.partition(" ")
     name, _, option = rest.partition(" ")
     if checkpoint is None or kind != "source" or not option or name not in project.sources:
@@ -96,7 +98,9 @@ def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Pat
 def _takes_values(project: Project, query: Query) -> bool:
     """Whether the Python code of a query calls a clock or chance, which may put a value into its plan."""
     upstream = (getattr(thing, "transform", None) for thing in project.upstream(query.transform))
-    functions = (each.function for each in (query.transform, *upstream) if isinstance(each, PythonTransform))
+    functions = (
+        transform.function for transform in (query.transform, *upstream) if isinstance(transform, PythonTransform)
+    )
     return any(asked_by(function, is_users) for function in functions)
 
 
@@ -105,7 +109,7 @@ _VALUE = re.compile(r"'[^']*'|(?<![\w.])-?\d[\d.]*(?![\w.])")
 
 
 def _as_taken_again(difference: PlanDifference) -> PlanDifference:
-    """The difference, `safe` if it is one of values alone: unchanged code has taken them again at this start."""
+    """Return the difference, as `safe` if only values differ: unchanged code has taken them again at this start."""
     same = _VALUE.sub("?", difference.before) == _VALUE.sub("?", difference.now)
     if difference.about or difference.functions or difference.verdict == "forbidden" or not same:
         return difference
@@ -114,13 +118,13 @@ def _as_taken_again(difference: PlanDifference) -> PlanDifference:
 
 
 def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
-    """Why the query must not start over its checkpoint, each with its fix; nothing if it may."""
+    """Report why the query must not start over its checkpoint."""
     yield from (note for note in judgement.notes if note.severity == "error")
     past = f"batches up to {judgement.from_batch - 1} of query '{query.name}' were made by another form of it"
     if judgement.verdict in ("same", "safe") or (judgement.verdict == "forward" and query.on_change == "forward"):
         return
-    # What follows from a lighter difference does not matter while a graver one is there.
-    for difference in (each for each in judgement.differences if each.verdict == judgement.verdict):
+    # While there is a more serious difference, what follows from the others does not matter.
+    for difference in (one for one in judgement.differences if one.verdict == judgement.verdict):
         code, fix = _WAYS_OUT[difference.verdict]
         yield Finding(
             code=code,
@@ -131,7 +135,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
 
 
 def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
-    """What is said of a query that starts although something has changed."""
+    """Report what has changed in a query that starts all the same."""
     yield from (note for note in judgement.notes if note.severity != "error")
     for difference in judgement.differences:
         if difference.verdict in ("safe", "forward"):
@@ -155,29 +159,29 @@ _WAYS_OUT = {
 
 
 def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> Iterator[PlanDifference]:
-    """The differences, the first that stands in the code with the lines that differ."""
+    """Yield the differences, the first that stands in the code with the lines that differ."""
     for difference in differences:
         yield difference if difference.about else replace(difference, code=code)
         code = code if difference.about else ("", "")
 
 
 def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
-    told = before.form or {}
-    what = f"what query '{query.name}' was cannot be compared with what it is: {error}"
+    form = before.form or {}
+    problem = f"what query '{query.name}' was cannot be compared with what it is: {error}"
     fix = f"restore the query's manifest from a backup, or {anew(query)}"
-    if isinstance(told.get("format"), int) and told["format"] > FORMAT:
-        what = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
+    if isinstance(form.get("format"), int) and form["format"] > FORMAT:
+        problem = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
         fix = f"run it with Headrace {before.headrace}"
-    return Finding(code="HR539", what=what, fix=fix, where=query.where)
+    return Finding(code="HR539", what=problem, fix=fix, where=query.where)
 
 
 def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
-    """The Python functions that look as they did, and of which a part cannot be looked at."""
-    for key, told in is_.python.items():
-        if key in was.python and (why := not_comparable(told)):
+    """Report the Python functions that look unchanged, and of which a part cannot be inspected."""
+    for key, function in is_.python.items():
+        if key in was.python and (why := not_comparable(function)):
             yield Finding(
                 code="HR664",
-                what=f"whether {name_of(told)} of query '{query.name}' does what it did cannot be determined: "
+                what=f"whether {name_of(function)} of query '{query.name}' does what it did cannot be determined: "
                 f"{'; '.join(why)}",
                 fix="let it read constants, arguments and environment variables by names that stand in the code; "
                 f"`headrace verify {query.name}` shows whether the result is that of the code as it is now",
@@ -186,7 +190,7 @@ def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Find
 
 
 def _older(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
-    """That the code of the Python functions cannot be compared this once; it is kept in today's form from now on."""
+    """Report that functions recorded in an older form cannot be compared this once."""
     if was.format < FORMAT and was.python:
         yield Finding(
             code="HR664",
@@ -202,22 +206,21 @@ def _tells(query: Query) -> str:
 
 
 def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
-    """A query whose plan could not be read, and why: only digests of the plan and of the columns are known."""
-    finding = Finding(
-        code="HR545",
-        what=f"query '{query.name}' is not what it was up to batch {now.from_batch - 1}: the result may mix "
+    """Judge a query whose plan could not be read by digests of the plan and of the columns alone."""
+    finding = query.finding(
+        "HR545",
+        f"is not what it was up to batch {now.from_batch - 1}: the result may mix "
         f"meanings; how it has changed is not known, since its plan could not be read ({why})",
-        fix=f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
-        where=query.where,
+        f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
     )
     notes = () if before.fingerprint == now.fingerprint else (finding,)
     return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
 
 
 def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding]:
-    """The finding for a query without a checkpoint whose rows one of another name has written; nothing otherwise.
+    """Report a query without a checkpoint whose rows were written under another name.
 
-    Begun anew, it would write all of them once more, into the same place.
+    From the beginning it would write all of them once more, into the same place.
     """
     home = project.storage / "queries"
     for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
@@ -225,17 +228,16 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
             continue
         layout = newest_layout(project.storage, former)
         try:
-            known = forms(layout.manifest)
-            ran = QueryForm.of(known[-1].form or {}) if known else QueryForm()
+            revisions = forms(layout.manifest)
+            ran = QueryForm.of(revisions[-1].form or {}) if revisions else QueryForm()
         except (CheckpointError, TypeError, KeyError, ValueError):
-            continue  # It is not declared, so nothing is told of what it has left.
+            continue  # It is not declared any more, so its remains are ignored.
         if "place" in ran.sink and ran.sink == form.sink:
             same = "means the same" if ran.digest == form.digest else "writes to the same place"
-            yield Finding(
-                code="HR547",
-                what=f"query '{query.name}' has never run, and looks like '{former}' renamed, which is no longer "
+            yield query.finding(
+                "HR547",
+                f"has never run, and looks like '{former}' renamed, which is no longer "
                 f"declared and {same}: it would read its sources from the beginning and write its rows once more",
-                fix=f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
+                f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
                 f"the rows of '{former}' are gone, remove {layout.home.parent}",
-                where=query.where,
             )

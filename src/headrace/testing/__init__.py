@@ -32,7 +32,7 @@ _MODULES = tuple(f"headrace.testing.{name}" for name in ("rows", "batch_answer",
 
 
 def __getattr__(name: str) -> Any:
-    """Import a part when it is first asked for: a driver that is to die needs none of them."""
+    """Import a part when it is first used: a driver in a test needs none of them."""
     if name in __all__:
         return next(getattr(module, name) for module in map(import_module, _MODULES) if hasattr(module, name))
     raise AttributeError(f"module 'headrace.testing' has no attribute '{name}'")

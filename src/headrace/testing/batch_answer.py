@@ -21,9 +21,9 @@ from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import applied, borrowed, modifiable
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.given_tables import GivenTables
-from headrace.testing.rows import ResultRows, collected
+from headrace.testing.rows import ResultRows, collect_rows
 from headrace.testing.spark_session import shared_session
-from headrace.verifier.answer import BatchAnswer, Prefix, answer
+from headrace.verifier.answer import BatchAnswer, BatchQuery, Prefix
 from headrace.verifier.batch_ranges import VersionRange, VersionRanges
 
 if TYPE_CHECKING:
@@ -45,13 +45,25 @@ def evaluate(
     given: Mapping[str, GivenRows] | None = None,
     **inputs: GivenRows,
 ) -> ResultRows:
-    """The rows of `query` over inputs, given by the names of its sources (or in `given`): the batch query, all groups
-    closed.
+    """Answer `query` as a batch over given rows, with all groups closed.
 
-    Rows are dicts, tuples in the order of the columns, a pandas.DataFrame or the path of a file (JSON lines, .csv with
-    a header, .parquet); columns that are missing are NULL, and a source without rows is empty. Nothing is read from the
-    real sources; tables are computed, but for those that are given. Raises ProjectError for rows that do not fit, and
-    CheckFailed for a query that has no batch form, as one with a state function: run it by `timeline`.
+    Nothing is read from the real sources; tables are computed unless they are given.
+
+    Args:
+        project: The project of the query.
+        query: Its name.
+        spark: A session; None: the active one, or a local one for all tests of the process.
+        given: The inputs by name, as further keyword arguments are.
+        **inputs: Rows by the name of a source or a table: dicts, tuples in the order of the columns, a
+            pandas.DataFrame, or the path of a file (JSON lines, .csv with a header, .parquet). Missing columns are
+            NULL; a source without rows is empty.
+
+    Returns:
+        The rows of the result.
+
+    Raises:
+        ProjectError: Rows do not fit, or an input is unknown.
+        CheckFailed: The query has no batch form, such as one with a state function: use `timeline`.
     """
     declared = project.query(query)
     rows_of = {**(given or {}), **inputs}
@@ -68,17 +80,35 @@ def evaluate(
             sources={name: _whole(inlet) for name, inlet in made.items()},
             watermarks={0: BatchWatermarks(late_ms=_NEVER_MS, evict_ms=_AT_LAST_MS)},
         )
-        key = key_of(declared)
+        batch_query = BatchQuery(
+            project=stand_in,
+            query=declared,
+            spark=session,
+            prefix=prefix,
+            versions=VersionRanges(all=(VersionRange(first=0, last=0, tables={}),)),
+            key=key_of(declared),
+        )
         with registered_tables(stand_in, declared, session):
-            over = VersionRanges(all=(VersionRange(first=0, last=0, tables={}),))
-            found = answer(stand_in, declared, prefix, session, over, key)
-            require_batch_form(declared, found)
-            return collected(found.frame, key)
+            answer = batch_query.answer()
+            require_batch_form(declared, answer)
+            return collect_rows(answer.frame, batch_query.key)
+
+
+def describe_sources(
+    project: Project, query: str, inputs: Mapping[str, GivenRows], spark: SparkSession | None = None
+) -> dict[str, Inlet]:
+    """Return what is known of the query's sources, by the rows that are given for some.
+
+    The directories are gone by then. Raises ProjectError where `inputs` name something else.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
+        batches = {name: [rows] for name, rows in inputs.items()}
+        return inlets(project, project.query(query), batches, session, Path(home))
 
 
 @contextmanager
 def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
-    """A session in which plans can be built as `verify` does; the one given stays as it was."""
+    """Yield a session in which plans can be built as `verify` does; the one given stays as it was."""
     with (
         borrowed(spark or shared_session(), shared_session) as session,
         applied(session, {**own_settings(project, session), **session_settings(project, session)}),
@@ -87,19 +117,19 @@ def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSessi
 
 
 def own_settings(project: Project, spark: SparkSession) -> dict[str, str]:
-    """What of the project's settings of Spark a session that runs already can take; those for few rows come first."""
+    """Return the project's Spark settings that a running session can take, after those for few rows."""
     own = {key: value for key, value in project.target.spark.items() if key.startswith("spark.sql.")}
     return {**_FEW_ROWS, **modifiable(spark, own)}
 
 
 def key_of(query: Query) -> tuple[str, ...]:
-    """The columns by which the query's sink tells rows apart; none where it has no such option."""
+    """Return the columns that identify a row in the query's sink; none if it has no such option."""
     key: Sequence[str] | str | None = getattr(query.sink, "key", None)
     return (key,) if isinstance(key, str) else tuple(key or ())
 
 
 def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) -> Transform:
-    """What a query means as a batch, as a test says it: a function of its inputs, or a SELECT. Raises ProjectError."""
+    """Return what a test says a query means as a batch: a function of its inputs, or a SELECT. Raises ProjectError."""
     if callable(batch):
         names = tuple(inspect.signature(batch).parameters)
         inputs = tuple(name for name in names if name != "spark")
@@ -110,18 +140,18 @@ def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) 
     return transform
 
 
-def require_batch_form(query: Query, found: BatchAnswer) -> None:
+def require_batch_form(query: Query, answer: BatchAnswer) -> None:
     """Raise CheckFailed for a query whose answer a batch cannot give."""
-    if found.by_function:
-        what = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
+    if answer.by_function:
+        problem = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
         fix = (
             "run it over batches, and give its meaning as a batch: timeline(..., batch=FUNCTION), or batch: SELECT ..."
         )
-        raise CheckFailed(code="HR722", what=what, fix=fix, where=query.where)
+        raise CheckFailed(code="HR722", what=problem, fix=fix, where=query.where)
 
 
 def _whole(inlet: Inlet) -> SourcePrefix:
-    """All files of the directory as one batch, as Spark's file source notes them."""
+    """Return all files of the directory as one batch, as Spark's file source notes them."""
     lines = tuple(
         json.dumps({"path": file.as_uri(), "timestamp": int(file.stat().st_mtime * 1000), "batchId": 0})
         for file in sorted(inlet.directory.glob("*.txt"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from headrace.errors import (
 from headrace.load import document
 from headrace.load.document import DocumentEntry
 from headrace.model import Project
-from headrace.testing.batch_answer import evaluate, reading
+from headrace.testing.batch_answer import describe_sources, evaluate
 from headrace.testing.events import (
     Clock,
     Crash,
@@ -37,7 +36,7 @@ from headrace.testing.events import (
     Watermark,
 )
 from headrace.testing.fuzzing import fuzz
-from headrace.testing.given import inlets
+from headrace.testing.given import typed_rows
 from headrace.testing.rows import ResultRows, RowDifference, columns_of, differences
 from headrace.testing.timelines import timeline
 
@@ -86,7 +85,7 @@ class CaseResult:
 
 
 def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
-    """The cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
+    """Read the cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
     entries = _entries(project, queries)
     if faults := [finding for case in entries for finding in case.faults]:
         raise ProjectError(faults)
@@ -94,14 +93,14 @@ def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
 
 
 def _entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
-    """The cases of these queries, wrong ones too, and those of which it is not known whose they are."""
+    """Return the cases of these queries, wrong ones and those of unknown queries included."""
     files = sorted(file for file in (project.root / "tests").glob("*.y*ml") if file.suffix in (".yml", ".yaml"))
     entries = [case for file in files for case in _of_file(project, file)]
     return [case for case in entries if not queries or case.query in queries or case.query not in project.queries]
 
 
 def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseResult]:
-    """The result of each case, as soon as it is there; a wrong one fails, and stops no other."""
+    """Run each case and yield its result as soon as it is there; a wrong case fails and stops no other."""
     for case in _entries(project, queries):
         begun = time.monotonic()
         try:
@@ -110,29 +109,41 @@ def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseRes
             differing, late, key = _run(project, case)
             result = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
         except HeadraceError as error:
-            placed = [each.but(where=case.where) if each.where == NOWHERE else each for each in error.findings]
+            placed = [
+                finding.but(where=case.where) if finding.where == NOWHERE else finding for finding in error.findings
+            ]
             result = CaseResult(case=case, error=project.redacted("\n".join(map(str, placed))))
         except AssertionError as error:
             result = CaseResult(case=case, error=project.redacted(str(error)))
         except Exception as error:
-            what = f"case '{case.name}' broke off: {type(error).__name__}: {first_line(error)}"
-            result = CaseResult(case=case, error=project.redacted(str(_wrong(case.where, what, _LOOK))))
+            problem = f"case '{case.name}' broke off: {type(error).__name__}: {first_line(error)}"
+            result = CaseResult(case=case, error=project.redacted(str(_wrong(case.where, problem, _LOOK))))
         yield replace(result, seconds=time.monotonic() - begun)
 
 
 def fuzz_cases(
     project: Project, queries: Sequence[str], *, runs: int, seed: int | None, seconds: float
 ) -> Iterator[CaseResult]:
-    """How `fuzz` went for each query, or for all, over the rows of each of its cases, or over generated ones."""
+    """Fuzz each query, or all, over the rows of each of its cases or over generated ones, and yield the results."""
     for query in queries or project.queries:
-        known = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
-        known = known or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
-        for each in known:
+        query_cases = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
+        query_cases = query_cases or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
+        for query_case in query_cases:
             begun, name = time.monotonic(), "fuzz"
             try:
-                share, batch = seconds / len(known), each.batch if isinstance(each.batch, str) else None
+                share, batch = (
+                    seconds / len(query_cases),
+                    query_case.batch if isinstance(query_case.batch, str) else None,
+                )
                 result = fuzz(
-                    project, query, runs=runs, seed=seed, seconds=share, key=each.key, batch=batch, given=_rows(each)
+                    project,
+                    query,
+                    runs=runs,
+                    seed=seed,
+                    seconds=share,
+                    key=query_case.key,
+                    batch=batch,
+                    given=_rows(query_case),
                 )
                 compared = "" if result.compared else ", which were not compared"
                 unfit = (
@@ -149,7 +160,7 @@ def fuzz_cases(
 
 
 def _rows(case: TestCase) -> dict[str, Any]:
-    """The rows of all batches of a case."""
+    """Return the rows of all batches of a case."""
     rows = dict(case.given)
     for name, items in _inputs(case).items():
         rows[name] = [row for batch in items if isinstance(batch, list) for row in batch]
@@ -167,20 +178,20 @@ def _run(project: Project, case: TestCase) -> tuple[list[RowDifference], list[Ro
 
 
 def _with_inputs(
-    project: Project, case: TestCase, found: list[RowDifference], key: Sequence[str]
+    project: Project, case: TestCase, differing: list[RowDifference], key: Sequence[str]
 ) -> list[RowDifference]:
-    if not (found and key):
-        return found
+    if not (differing and key):
+        return differing
     given = {name: rows for name, rows in _rows(case).items() if name not in project.tables}
-    with reading(project, None) as session, tempfile.TemporaryDirectory(prefix="headrace-") as home:
-        batches = {name: [rows] for name, rows in given.items()}
-        made = inlets(project, project.query(case.query), batches, session, Path(home))
     rows_of = {
-        name: ResultRows([[*row.values()] for row in inlet.plain_rows(given.get(name), project.root)], inlet.schema)
-        for name, inlet in made.items()
+        name: ResultRows(
+            [[*row.values()] for row in typed_rows(given.get(name), inlet.schema, project.root, inlet.source)],
+            inlet.schema,
+        )
+        for name, inlet in describe_sources(project, case.query, given).items()
         if not inlet.raw
     }
-    return [each.with_inputs(rows_of, key) for each in found]
+    return [difference.with_inputs(rows_of, key) for difference in differing]
 
 
 def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[RowDifference]:
@@ -189,7 +200,7 @@ def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[Row
 
 
 def _inputs(case: TestCase) -> dict[str, list[Item]]:
-    """What `timeline` takes: for each source as many batches as there are, and each event behind its batch."""
+    """Return what `timeline` takes: for each source as many batches as there are, and each event behind its batch."""
     steps = [(step, list(_events(step))) for step in case.batches or ()]
     rows = (step for step, events in steps if isinstance(step, dict) and not events)
     sources = dict.fromkeys(name for step in rows for name in step)
@@ -201,24 +212,24 @@ def _inputs(case: TestCase) -> dict[str, list[Item]]:
             for name in sources:
                 inputs[name].append(step.get(name))
         elif not events:
-            known = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
-            fix = f"write rows by their source, or {known}"
+            known_words = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
+            fix = f"write rows by their source, or {known_words}"
             raise ProjectError(_wrong(case.where, f"case '{case.name}': {step!r} is no batch and no event", fix))
     return inputs
 
 
 def _events(step: Any) -> Iterator[tuple[str, TimelineEvent]]:
-    """The events that a step is, each with its source where it has one; none for rows."""
+    """Yield the events that a step is, each with its source where it has one; none for rows."""
     if isinstance(step, str) and step in _EVENTS:
         yield "", _EVENTS[step]()
     elif isinstance(step, dict) and len(step) == 1:
-        [(word, told)] = step.items()
-        if word == "clock" and isinstance(told, str):
-            yield "", Clock(told)
-        elif word == "refresh" and isinstance(told, dict):
-            yield "", Refresh(**told)
-        elif word == "watermark" and isinstance(told, dict):
-            yield from ((name, Watermark(str(at))) for name, at in told.items())
+        [(word, value)] = step.items()
+        if word == "clock" and isinstance(value, str):
+            yield "", Clock(value)
+        elif word == "refresh" and isinstance(value, dict):
+            yield "", Refresh(**value)
+        elif word == "watermark" and isinstance(value, dict):
+            yield from ((name, Watermark(str(at))) for name, at in value.items())
 
 
 def _of_file(project: Project, file: Path) -> Iterator[TestCase]:
@@ -260,15 +271,15 @@ def _case(project: Project, entry: DocumentEntry) -> TestCase:
 def _faults(
     project: Project, entries: Mapping[str, DocumentEntry], plain: Mapping[str, Any], case: str, where: Where
 ) -> Iterator[Finding]:
-    """What is wrong with an entry, each at its own line."""
+    """Report what is wrong with an entry, each at its own line."""
     for key, entry in entries.items():
         if key not in KEYS:
             yield _wrong(entry.where, f"{case} has an unknown key '{key}'", nearest(key, KEYS))
         elif not isinstance(plain[key], _KINDS[key][0]):
             yield _wrong(entry.where, f"{case}: `{key}` is not {_KINDS[key][1]}", f"write {_KINDS[key][1]}")
     if "query" not in plain or (isinstance(plain["query"], str) and plain["query"] not in project.queries):
-        what = f"{case}: no query is named '{plain.get('query')}'"
-        yield _wrong(where, what, nearest(str(plain.get("query")), project.queries))
+        problem = f"{case}: no query is named '{plain.get('query')}'"
+        yield _wrong(where, problem, nearest(str(plain.get("query")), project.queries))
     if ("given" in plain) == ("batches" in plain):
         fix = "write `given`, to be answered as a batch, or `batches`, to be run as a stream"
         yield _wrong(where, f"{case} needs one of `given` and `batches`", fix)
@@ -292,5 +303,5 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 _LOOK = "correct what the case gives or expects; or, if the query's own code failed, that"
 
 
-def _wrong(where: Where, what: str, fix: str) -> Finding:
-    return Finding(code="HR721", what=what, fix=fix, where=where)
+def _wrong(where: Where, problem: str, fix: str) -> Finding:
+    return Finding(code="HR721", what=problem, fix=fix, where=where)

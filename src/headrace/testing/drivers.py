@@ -1,4 +1,4 @@
-"""The drivers of a timeline: they start its query, let batches in, and die where they are told to."""
+"""The drivers of a timeline: they start its query, let batches in, and die at the given boundaries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headrace.testing.events import (
 from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.kept import Kept
-from headrace.testing.rows import ResultRows, collected, held_rows
+from headrace.testing.rows import ResultRows, collect_rows, held_rows
 from headrace.testing.values import moment
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class _Died(Exception):
     """The end of a driver."""
 
 
-# As an event says; since the batch has nothing new; since the batch has another time than the timeline.
-_Death: TypeAlias = Literal["as told", "idle", "by the clock"]
+# By an event; because the batch has nothing new; because the batch has another time than the timeline.
+_Death: TypeAlias = Literal["planned", "idle", "by the clock"]
 # 2024-01-01, as times without a day are of.
 _CLOCK_BEGINS = 1_704_067_200_000
 
 
 class TimelineDriver:
-    """Starts the query, lets batches in one after the other, and dies where it is told to."""
+    """Starts the query, lets batches in one after the other, and dies at the given boundaries."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class TimelineDriver:
         kept = query.sink if sink else Kept(key=key or key_of(query))
         self._holds = sink if callable(sink) else None
         if sink and self._holds is None and not readable_back(query.sink):
-            what = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
-            raise ProjectError(code="HR721", what=what, fix="leave `sink` out", where=query.where)
+            problem = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
+            raise ProjectError(code="HR721", what=problem, fix="leave `sink` out", where=query.where)
         self.query = replace(query, sink=kept, trigger=Default(), renamed_from=())
         target = Target(
             name=project.target.name,
@@ -102,7 +102,7 @@ class TimelineDriver:
         self._waits = False
 
     def run(self, steps: Sequence[TimelineStep]) -> list[ResultRows]:
-        """The rows that the sink holds after each step."""
+        """Return the rows that the sink holds after each step."""
         try:
             self.tables.give(steps[0].tables)
             return [self._take(step) for step in steps]
@@ -137,13 +137,13 @@ class TimelineDriver:
         return self._rows()
 
     def _let_in(self, puts: Mapping[str, Callable[[Inlet], int]], crashes: Sequence[Crash | CrashBeforeCommit]) -> None:
-        """Let rows in and wait until they are in the result; all at once, though Spark looks for files all the time."""
+        """Let rows in, all at once although Spark looks for files continuously, and wait for them in the result."""
         if self._running is not None and (len(puts) > 1 or len(self._running.source_names) > len(self.inlets)):
             self._stop()  # A source is read in two places, or several get rows.
         rows = sum(put(self.inlets[name]) for name, put in puts.items())
         if crashes and not rows:
-            what = f"query '{self.query.name}' cannot crash in a batch without rows"
-            raise ProjectError(code="HR721", what=what, fix="put the crash behind a batch that has rows")
+            problem = f"query '{self.query.name}' cannot crash in a batch without rows"
+            raise ProjectError(code="HR721", what=problem, fix="put the crash behind a batch that has rows")
         for crash in crashes:
             self._dies_at = crash.boundary
             self._wait()
@@ -153,12 +153,14 @@ class TimelineDriver:
     def _refresh(self, event: Refresh) -> None:
         self._stop()
         if self._waits:
-            what = f"query '{self.query.name}' has a batch planned for its timers, which sees the tables as they were"
-            raise ProjectError(code="HR721", what=what, fix="leave Refresh(...) out", where=self.query.where)
+            problem = (
+                f"query '{self.query.name}' has a batch planned for its timers, which sees the tables as they were"
+            )
+            raise ProjectError(code="HR721", what=problem, fix="leave Refresh(...) out", where=self.query.where)
         self.tables.give(event.tables)
 
     def _wait(self) -> None:
-        """Start the query if it does not run, and wait until it has nothing to do, or has died as it was to.
+        """Start the query if it does not run, and wait until it has nothing to do, or has died as planned.
 
         With timers of processing time Spark plans one batch after the other: one without anything new is made when the
         timeline goes on, and `_waits` until then.
@@ -187,7 +189,7 @@ class TimelineDriver:
                     if failure is None:
                         raise
                     raise failure from None
-                if died == "as told":
+                if died == "planned":
                     self._dies_at = None
                 self._waits = died == "idle"
                 if died == "by the clock":
@@ -204,12 +206,12 @@ class TimelineDriver:
         elif self._now not in (None, planned.timestamp_ms):
             self._died = "by the clock"
         elif boundary == self._dies_at and not idle:
-            self._died = "as told"
+            self._died = "planned"
         if self._died is not None:
             raise _Died(f"at {boundary} of batch {batch}: {self._died}")
 
     def _set_clock(self) -> None:
-        """Let a planned batch be made at the time of the timeline's clock.
+        """Set the time of a planned batch to that of the timeline's clock.
 
         Spark's own clock cannot be set from Python. But a batch that is made again has the time that the offset log
         notes, so that each batch dies before its rows are written, once, and is made again at the right time.
@@ -229,7 +231,7 @@ class TimelineDriver:
             self._running = None
 
     def _look(self) -> None:
-        """Keep what can be seen of the running query alone."""
+        """Record what only the running query shows."""
         checkpoint = self._checkpoint
         last = checkpoint.last_committed
         for progress in self._running.handle.recentProgress if self._running is not None else ():
@@ -247,7 +249,7 @@ class TimelineDriver:
         context = sink_context(self.project, self.query, layout_of(self.project, self.query))
         with reading(self.project, self.spark) as spark:
             snapshot = self.query.sink.read_back(spark, context)
-            return collected(snapshot.rows, snapshot.key)
+            return collect_rows(snapshot.rows, snapshot.key)
 
     @property
     def _checkpoint(self) -> Checkpoint:

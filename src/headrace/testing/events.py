@@ -93,7 +93,7 @@ class TimelineStep:
 
 
 def steps_of(inputs: Mapping[str, Sequence[Item]]) -> list[TimelineStep]:
-    """The batches of all inputs by their number, each with the events behind it."""
+    """Return the batches of all inputs by their number, each with the events behind it."""
     steps: list[TimelineStep] = []
     first: dict[str, Any] = {}
     for name, items in inputs.items():
@@ -104,8 +104,8 @@ def steps_of(inputs: Mapping[str, Sequence[Item]]) -> list[TimelineStep]:
                 continue
             if isinstance(item, TimelineEvent):
                 if at < 0:
-                    what = f"{item} stands before the first batch of '{name}'"
-                    raise ProjectError(code="HR721", what=what, fix="put it behind a batch")
+                    problem = f"{item} stands before the first batch of '{name}'"
+                    raise ProjectError(code="HR721", what=problem, fix="put it behind a batch")
                 steps[at].events.append((name, item))
                 continue
             at += 1

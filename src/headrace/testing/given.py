@@ -100,15 +100,21 @@ class Inlet:
         return replace(self.source, name=self.hidden if self.marked else self.source.name, connector=given)
 
     def put(self, number: int, rows: GivenRows, root: Path) -> int:
-        """Let a batch in as one file, at once; returns how many rows it has. Raises ProjectError."""
-        lines = rows if self.raw else (json.dumps(json_value(row)) for row in self.plain_rows(rows, root))
+        """Let a batch in as one file, at once; return how many rows it has. Raises ProjectError."""
+        lines = (
+            rows
+            if self.raw
+            else (json.dumps(json_value(row)) for row in typed_rows(rows, self.schema, root, self.source))
+        )
         return self._write(number, lines)
 
     def mark(self, number: int, time: datetime) -> int:
         """Let a row in that moves the watermark to `time`, and that no query sees. Raises ProjectError."""
         if self.source.watermark is None or self.raw:
-            what = f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
-            raise ProjectError(code="HR721", what=what, fix="leave Watermark(...) out", where=self.source.where)
+            problem = (
+                f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
+            )
+            raise ProjectError(code="HR721", what=problem, fix="leave Watermark(...) out", where=self.source.where)
         late = time + timedelta(seconds=self.source.watermark.delay.seconds)
         return self._write(number, [json.dumps({self.source.watermark.column: json_value(late), _MARK: True})])
 
@@ -122,13 +128,9 @@ class Inlet:
             move(hidden, self.directory / f"{number:06d}.txt")
         return len(lines)
 
-    def plain_rows(self, rows: GivenRows, root: Path) -> Iterator[dict[str, Any]]:
-        """Each row as Python has it, by all columns. Raises ProjectError for a row that does not fit them."""
-        return typed_rows(rows, self.schema, root, self.source)
-
 
 def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource | Table) -> Iterator[dict[str, Any]]:
-    """Each row as Python has it, by all columns. Raises ProjectError for a row that does not fit."""
+    """Yield each row as Python has it, by all columns. Raises ProjectError for a row that does not fit."""
     for row in _rows(rows, root, of):
         record = _record(row, schema.names, of)
         values = {}
@@ -136,8 +138,8 @@ def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource 
             try:
                 values[field.name] = plain_value(record.get(field.name), field.dataType)
             except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-                what = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
-                raise _unfit(of, what, f"correct the row {row!r}") from error
+                problem = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
+                raise _unfit(of, problem, f"correct the row {row!r}") from error
         yield values
 
 
@@ -150,8 +152,8 @@ def _record(row: Any, names: Sequence[str], of: NamedSource | Table) -> Mapping[
     if isinstance(row, str) or not isinstance(row, Sequence):
         row = (row,)
     if len(row) > len(names):
-        what = f"the row {row!r} has {len(row)} values for {len(names)} columns"
-        raise _unfit(of, what, f"give values for ({', '.join(names)}), or a dict")
+        problem = f"the row {row!r} has {len(row)} values for {len(names)} columns"
+        raise _unfit(of, problem, f"give values for ({', '.join(names)}), or a dict")
     return dict(zip(names, row, strict=False))
 
 
@@ -164,15 +166,15 @@ def inlets(
     *,
     marked: Collection[str] = (),
 ) -> dict[str, Inlet]:
-    """A directory for each source of `query`; raises ProjectError where `batches` name something else.
+    """Return a directory for each source of `query`; raises ProjectError where `batches` name something else.
 
     marked: the sources whose watermark is moved alone.
     """
     sources = {source.name: source for source in project.sources_of(query)}
     for name in batches:
         if name not in sources:
-            what = f"query '{query.name}' reads no source '{name}'"
-            raise ProjectError(code="HR721", what=what, fix=nearest(name, sources), where=query.where)
+            problem = f"query '{query.name}' reads no source '{name}'"
+            raise ProjectError(code="HR721", what=problem, fix=nearest(name, sources), where=query.where)
     send_code(project, spark)  # A source of the project's own is asked for its columns in a process of Python.
     made = {}
     with registered_tables(project, query, spark):
@@ -191,7 +193,7 @@ def inlets(
 
 
 def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
-    """The columns of a source, of which nothing is read; those declared where its system is not to be had."""
+    """Return the columns of a source without reading it; the declared ones if its system is not available."""
     from pyspark.sql.types import StructType
 
     declared = source.connector.declared_schema()
@@ -204,7 +206,7 @@ def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
 
 
 def standing_in(project: Project, made: Mapping[str, Inlet]) -> Project:
-    """The project with the directories in the place of its sources."""
+    """Return the project with the directories in the place of its sources."""
     sources = {name: source for name, source in project.sources.items() if name not in made}
     stand_ins = [inlet.stand_in for inlet in made.values()]
     views = {inlet.view.name: inlet.view for inlet in made.values() if inlet.view is not None}
@@ -245,10 +247,10 @@ def _read(file: Path, of: NamedSource | Table) -> list[dict[str, Any]]:
             return [{name: value or None for name, value in row.items()} for row in rows]
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        what = f"its rows cannot be read from '{file}': {error}"
-        raise _unfit(of, what, "give a file of JSON lines, a .csv with a header or a .parquet") from error
+        problem = f"its rows cannot be read from '{file}': {error}"
+        raise _unfit(of, problem, "give a file of JSON lines, a .csv with a header or a .parquet") from error
 
 
-def _unfit(of: NamedSource | Table, what: str, fix: str) -> ProjectError:
+def _unfit(of: NamedSource | Table, problem: str, fix: str) -> ProjectError:
     word = of.word if isinstance(of, Table) else "source"
-    return ProjectError(code="HR720", what=f"{word} '{of.name}': {what}", fix=fix, where=of.where)
+    return ProjectError(code="HR720", what=f"{word} '{of.name}': {problem}", fix=fix, where=of.where)

@@ -34,32 +34,32 @@ class GivenTables:
     """
 
     def __init__(self, project: Project, query: Query, spark: SparkSession, names: Collection[str]) -> None:
-        """Raises ProjectError for a name that is no table of the query."""
+        """Prepare the stand-ins. Raises ProjectError for a name that is no table of the query."""
         self._given: dict[str, Any] = {}
         self._root, self._spark = project.root, spark
-        known = {thing.name: thing for thing in project.upstream(query.transform) if isinstance(thing, Table)}
+        tables = {thing.name: thing for thing in project.upstream(query.transform) if isinstance(thing, Table)}
         for name in names:
-            if name not in known:
-                what = f"query '{query.name}' reads no table '{name}'"
-                raise ProjectError(code="HR721", what=what, fix=nearest(name, known), where=query.where)
-        self._declared = {name: known[name] for name in names}
-        self._schemas = {name: _columns(project, known[name], spark) for name in names if not known[name].broadcast}
-        stand_ins = {name: _standing_in(known[name], len(_ALL)) for name in names}
+            if name not in tables:
+                problem = f"query '{query.name}' reads no table '{name}'"
+                raise ProjectError(code="HR721", what=problem, fix=nearest(name, tables), where=query.where)
+        self._declared = {name: tables[name] for name in names}
+        self._schemas = {name: _columns(project, tables[name], spark) for name in names if not tables[name].broadcast}
+        stand_ins = {name: _standing_in(tables[name], len(_ALL)) for name in names}
         _ALL.extend([self] if names else [])
         self.project = replace(project, tables={**project.tables, **stand_ins})
 
     def give(self, tables: Mapping[str, Any]) -> None:
-        """Let tables hold these rows from the next start of the query on."""
+        """Set the rows of tables from the next start of the query on."""
         self._given.update(tables)
 
     def value(self, name: str) -> Any:
-        """What a broadcast holds: what was given, or what is computed as it is declared."""
+        """Return what a broadcast holds: what was given, or what is computed as it is declared."""
         if name in self._given:
             return self._given[name]
         return value_of(self.project, self._declared[name], self._spark, _no_source, {})
 
     def frame(self, name: str) -> DataFrame:
-        """What a table holds."""
+        """Return what a table holds."""
         if name in self._given:
             return self._frame(self._declared[name])
         return build(self.project, self._declared[name].transform, self._spark, _no_source)
@@ -89,7 +89,7 @@ def _standing_in(table: Table, number: int) -> Table:
 
 
 def _columns(project: Project, table: Table, spark: SparkSession) -> StructType | None:
-    """The columns of a table as it is declared; None where it cannot be computed here."""
+    """Return the columns of a table as it is declared; None where it cannot be computed here."""
     with suppress(Exception):
         return build(project, table.transform, spark, _no_source).schema
     return None

@@ -50,7 +50,7 @@ class Kept(Sink):
         return BatchWriter(store=store)
 
     def rows(self) -> ResultRows:
-        """The rows that are in."""
+        """Return the committed rows."""
         from pyspark.sql.types import StructType
 
         return ResultRows(self.place.content.rows.values(), self.place.schema or StructType(), self.key)
@@ -62,7 +62,7 @@ class Kept(Sink):
         assert schema is not None, "it was opened"
         bare: Any = without_zone(schema)
         rows = spark.createDataFrame([tuple(row) for row in content.rows.values()], bare)
-        typed = rows.select(*[F.col(f"`{each.name}`").cast(each.dataType).alias(each.name) for each in schema])
+        typed = rows.select(*[F.col(f"`{column.name}`").cast(column.dataType).alias(column.name) for column in schema])
         ledger = TextLedger.of(content.ledger, context, _Store.name)
         return Snapshot(rows=typed, batch=ledger.last, key=self.key)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark session with the settings that a project runs with."""
+    """Yield a local Spark session with the settings that a project runs with."""
     session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def headrace_project(request: pytest.FixtureRequest) -> Project:
-    """The project that the test lies in: the nearest directory above it with a headrace.yml; override it for another.
+    """Return the test's project: the nearest directory above it with a headrace.yml; override it for another.
 
     Secrets are not needed: a source or a sink whose variable is not set is replaced by the kit.
     """
@@ -40,5 +40,5 @@ def headrace_project(request: pytest.FixtureRequest) -> Project:
 
 @pytest.fixture
 def timeline(spark: SparkSession, headrace_project: Project) -> Callable[..., timelines.TimelineRun]:
-    """`headrace.testing.timeline` for the queries of `headrace_project`, in the session of all tests."""
+    """Run `headrace.testing.timeline` for the queries of `headrace_project`, in the session of all tests."""
     return partial(timelines.timeline, headrace_project, spark=spark)

@@ -54,8 +54,8 @@ def record(
             is_answer = True
         except (AssertionError, CheckFailed):
             is_answer = False
-    told = f"{query}: batches {min(steps)} to {max(steps)}, recorded {date.today()}"
-    text = schedule.as_yaml(query, (), run.final, name=told, batch=is_answer)
+    title = f"{query}: batches {min(steps)} to {max(steps)}, recorded {date.today()}"
+    text = schedule.as_yaml(query, (), run.final, name=title, batch=is_answer)
     folder = project.root / "tests"
     folder.mkdir(exist_ok=True)
     names = (f"{query}.yml", *(f"{query}-{number}.yml" for number in range(2, 1000)))
@@ -68,12 +68,12 @@ def record(
 def _steps(
     project: Project, query: Query, prefix: Prefix, spark: SparkSession, most: int, mask: Sequence[str]
 ) -> Mapping[int, Step]:
-    """The rows of the newest batches that have some, by the batch."""
+    """Return the rows of the newest non-empty batches, by the batch."""
     new = {
-        each.batch
+        taken_batch.batch
         for source in prefix.sources.values()
-        for each in source.batches
-        if each.end is not None and each.end != each.start
+        for taken_batch in source.batches
+        if taken_batch.end is not None and taken_batch.end != taken_batch.start
     }
     taken = sorted(new)[-most:]
     part = prefix.part(taken[0], prefix.through) if taken else prefix
@@ -87,11 +87,11 @@ def _steps(
             for batch, *values in local_rows(held):
                 rows[batch].setdefault(source.name, []).append(tuple(values))
     if sum(len(held) for given in rows.values() for held in given.values()) > MOST_ROWS:
-        what = f"its newest {len(taken)} batches have more than {MOST_ROWS:,} rows, too many for a case"
+        problem = f"its newest {len(taken)} batches have more than {MOST_ROWS:,} rows, too many for a case"
         fewer = f"record fewer: --batches {len(taken) // 2}"
         if len(taken) == 1:
-            what, fewer = what.replace("1 batches have", "batch has"), "bound a batch by its source's rate limit"
-        raise _unfit(query, what, fewer)
+            problem, fewer = problem.replace("1 batches have", "batch has"), "bound a batch by its source's rate limit"
+        raise _unfit(query, problem, fewer)
     masked = _Masks(query, columns, mask)
     number = count()
 
@@ -109,12 +109,12 @@ class _Masks:
     def __init__(self, query: Query, columns: Mapping[str, Sequence[str]], mask: Iterable[str]) -> None:
         self._query, self._columns, self._mask = query, columns, frozenset(mask)
         self._given: dict[Any, int] = {}
-        known = {name for names in columns.values() for name in names}
-        if unknown := sorted(self._mask - known):
-            raise _unfit(query, f"its sources have no column '{unknown[0]}'", nearest(unknown[0], known))
+        columns_known = {name for names in columns.values() for name in names}
+        if unknown := sorted(self._mask - columns_known):
+            raise _unfit(query, f"its sources have no column '{unknown[0]}'", nearest(unknown[0], columns_known))
 
     def of(self, source: str, row: Sequence[Any]) -> Row:
-        """The row with its masked columns replaced."""
+        """Return the row with its masked columns replaced."""
         pairs = zip(self._columns[source], row, strict=True)
         return tuple(self._masked(name, value) if name in self._mask else value for name, value in pairs)
 
@@ -122,11 +122,11 @@ class _Masks:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, str | int):
-            what = f"column '{name}' holds {type(value).__name__} values, which are not masked"
-            raise _unfit(self._query, what, "mask columns of texts and whole numbers; leave the others out by hand")
+            problem = f"column '{name}' holds {type(value).__name__} values, which are not masked"
+            raise _unfit(self._query, problem, "mask columns of texts and whole numbers; leave the others out by hand")
         number = self._given.setdefault(value, len(self._given) + 1)
         return f"m{number}" if isinstance(value, str) else number
 
 
-def _unfit(query: Query, what: str, fix: str) -> ProjectError:
-    return ProjectError(code="HR724", what=f"no case of query '{query.name}': {what}", fix=fix, where=query.where)
+def _unfit(query: Query, problem: str, fix: str) -> ProjectError:
+    return ProjectError(code="HR724", what=f"no case of query '{query.name}': {problem}", fix=fix, where=query.where)

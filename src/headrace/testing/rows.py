@@ -36,8 +36,8 @@ class ResultRow:
         try:
             return self._values[name]
         except KeyError:
-            what = f"the row has no column '{name}'"
-            raise AttributeError(f"{what}; {nearest(name, self._values)}") from None
+            problem = f"the row has no column '{name}'"
+            raise AttributeError(f"{problem}; {nearest(name, self._values)}") from None
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -67,7 +67,7 @@ class ResultRow:
 
 
 def columns_of(row: ResultRow) -> tuple[str, ...]:
-    """The names of a row's columns; no attribute of the row, which may have a column of any name."""
+    """Return the names of a row's columns; no attribute of the row, which may have a column of any name."""
     return tuple(row._values)
 
 
@@ -83,8 +83,8 @@ class ResultRows(Collection[ResultRow]):
         self.columns = tuple(schema.names)
         self._types = {field.name: field.dataType for field in schema}
         if other := next((name for name in self.key if name not in self.columns), None):
-            what = f"the key names '{other}', which the result does not have"
-            raise ProjectError(code="HR720", what=what, fix=nearest(other, self.columns))
+            problem = f"the key names '{other}', which the result does not have"
+            raise ProjectError(code="HR720", what=problem, fix=nearest(other, self.columns))
         first = [self.columns.index(name) for name in self.key]
         values = sorted((tuple(row) for row in rows), key=lambda row: _order(row, first))
         self._rows = [ResultRow(dict(zip(self.columns, row, strict=True)), self._types) for row in values]
@@ -116,7 +116,7 @@ class ResultRows(Collection[ResultRow]):
         return len(self._rows)
 
     def __contains__(self, row: object) -> bool:
-        return any(each == row for each in self._rows)
+        return any(other == row for other in self._rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Iterable):
@@ -129,7 +129,7 @@ class ResultRows(Collection[ResultRow]):
         return f"[{', '.join(map(repr, self._rows))}]"
 
     def like(self, given: Iterable[Any]) -> ResultRows:
-        """`given` rows, dicts or tuples as rows of these columns; one that lacks columns has them all lacking.
+        """Return `given` rows, dicts or tuples as rows of these columns, or of those that all of them have.
 
         Raises ProjectError for a row with other columns.
         """
@@ -139,16 +139,16 @@ class ResultRows(Collection[ResultRow]):
 
     def _value(self, row: Mapping[str, Any], name: str) -> Any:
         if name not in row:
-            what = f"the expected row {dict(row)!r} has no column '{name}', which other rows have"
-            raise ProjectError(code="HR720", what=what, fix=f"give `{name}` in each row, or in none")
+            problem = f"the expected row {dict(row)!r} has no column '{name}', which other rows have"
+            raise ProjectError(code="HR720", what=problem, fix=f"give `{name}` in each row, or in none")
         try:
             return plain_value(row[name], self._types[name])
         except (ValueError, TypeError, ArithmeticError, AttributeError):
-            what = f"{row[name]!r} is no {self._types[name].simpleString()} for column '{name}'"
-            raise ProjectError(code="HR720", what=what, fix=f"correct the expected row {dict(row)!r}") from None
+            problem = f"{row[name]!r} is no {self._types[name].simpleString()} for column '{name}'"
+            raise ProjectError(code="HR720", what=problem, fix=f"correct the expected row {dict(row)!r}") from None
 
     def only(self, columns: Sequence[str]) -> ResultRows:
-        """The rows with these columns alone."""
+        """Return the rows with these columns alone."""
         return self._of_columns([[row[name] for name in columns] for row in self._rows], columns)
 
     def _of_columns(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> ResultRows:
@@ -177,7 +177,7 @@ class RowDifference:
     inputs: Mapping[str, InputRows] = field(default_factory=dict)
 
     def with_inputs(self, given: Mapping[str, ResultRows], key: Sequence[str]) -> RowDifference:
-        """The same with the rows that are behind it; of a source with none of the key's columns nothing is known."""
+        """Return the same with the input rows behind it, of the sources that have columns of the key."""
         identity, inputs = self.identity(key), {}
         for name, rows in given.items():
             shared = {column: value for column, value in identity.items() if column in rows.columns}
@@ -187,12 +187,12 @@ class RowDifference:
         return replace(self, inputs=inputs)
 
     def identity(self, key: Sequence[str]) -> dict[str, Any]:
-        """The values of the key, or none."""
+        """Return the values of the key, or none."""
         row = self.expected or self.actual
         return {name: row[name] for name in key if row is not None and name in columns_of(row)}
 
     def sides(self, key: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """What was expected and what there is besides the key; of two rows only the columns that differ."""
+        """Return the expected and the actual values without the key; of two rows only the columns that differ."""
         one, other = self.expected, self.actual
         both = one is not None and other is not None
         names = [name for row in (one or other,) if row is not None for name in columns_of(row) if name not in key]
@@ -203,7 +203,7 @@ class RowDifference:
 
 
 def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifference]:
-    """Where `actual` differs from the rows, dicts or tuples in `expected`, of which only the columns given count.
+    """Return where `actual` differs from the rows, dicts or tuples in `expected`; only their columns count.
 
     Rows of one key are compared with each other; without a key a row is there or it is not.
     """
@@ -218,44 +218,44 @@ def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifferen
             lacking.append(row)
         else:
             del left[at]
-    found = []
+    differing = []
     for row in lacking:
         alike = (all(same(row[name], other[name]) for name in wanted.key) for other in left if wanted.key)
         at = next((number for number, is_same in enumerate(alike) if is_same), None)
-        found.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
-    return [*found, *(RowDifference(expected=None, actual=row) for row in left)]
+        differing.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
+    return [*differing, *(RowDifference(expected=None, actual=row) for row in left)]
 
 
-def described(found: Sequence[RowDifference], most: int = 20) -> str:
-    """The differences, a line each: `-` what was expected, `+` what there is."""
+def described(differing: Sequence[RowDifference], most: int = 20) -> str:
+    """Return the differences, a line each: `-` what was expected, `+` what there is."""
     lines = []
-    for each in found[:most]:
-        lines += [f"  - {each.expected!r}"] if each.expected is not None else []
-        lines += [f"  + {each.actual!r}"] if each.actual is not None else []
-    more = [f"  and {len(found) - most} more"] if len(found) > most else []
+    for difference in differing[:most]:
+        lines += [f"  - {difference.expected!r}"] if difference.expected is not None else []
+        lines += [f"  + {difference.actual!r}"] if difference.actual is not None else []
+    more = [f"  and {len(differing) - most} more"] if len(differing) > most else []
     return "\n".join([*lines, *more])
 
 
-def collected(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
-    """The rows of a DataFrame."""
+def collect_rows(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
+    """Return the rows of a DataFrame."""
     return ResultRows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
 
 
 def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
-    """Rows that a test has read itself, dicts or tuples of equal length, with types as Spark finds them."""
+    """Return rows that a test has read itself, dicts or tuples of equal length, with the types that Spark infers."""
     from pyspark.sql.types import StructType
 
     rows = list(given)
     if not rows:
         return ResultRows([], StructType())
     if not isinstance(rows[0], Mapping):
-        return collected(spark.createDataFrame([tuple(row) for row in rows]))
+        return collect_rows(spark.createDataFrame([tuple(row) for row in rows]))
     names = list(rows[0])
-    return collected(spark.createDataFrame([tuple(row[name] for name in names) for row in rows], names))
+    return collect_rows(spark.createDataFrame([tuple(row[name] for name in names) for row in rows], names))
 
 
 def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """The rows of a DataFrame, their times on the clock of the session's time zone, structs as dicts."""
+    """Return the rows of a DataFrame, their times on the clock of the session's time zone, structs as dicts."""
     from pyspark.sql import functions as F
 
     columns = [F.col(f"`{field.name}`").cast(without_zone(field.dataType)) for field in frame.schema]
@@ -263,7 +263,7 @@ def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def without_zone(kind: DataType) -> DataType:
-    """The type with TIMESTAMP_NTZ in the place of TIMESTAMP, which Python would move into the machine's time zone."""
+    """Return the type with TIMESTAMP_NTZ for TIMESTAMP, which Python would move into the machine's time zone."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.TimestampType):
@@ -273,7 +273,7 @@ def without_zone(kind: DataType) -> DataType:
     if isinstance(kind, T.MapType):
         return T.MapType(without_zone(kind.keyType), without_zone(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(each.name, without_zone(each.dataType), each.nullable) for each in kind])
+        return T.StructType([T.StructField(part.name, without_zone(part.dataType), part.nullable) for part in kind])
     return kind
 
 
@@ -291,7 +291,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as a difference shows it."""
+    """Return a value as a difference shows it."""
     return f"'{value}'" if isinstance(value, datetime) else repr(value)
 
 
@@ -326,9 +326,9 @@ def _record(row: Any, columns: Sequence[str]) -> dict[str, Any]:
     record = dict(row) if isinstance(row, Mapping) else dict(zip(columns, row, strict=False))
     unknown = next((name for name in record if name not in columns), None)
     if unknown is not None or len(record) != len(row) or not (isinstance(row, Mapping) or len(row) == len(columns)):
-        what = f"the expected row {row!r} has a column '{unknown}' that the result has not"
+        problem = f"the expected row {row!r} has a column '{unknown}' that the result has not"
         if unknown is None:
-            what = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"
+            problem = f"the expected row {row!r} has {len(row)} values, and the result {len(columns)} columns"
         fix = nearest(str(unknown), columns) if unknown else f"give the values of ({', '.join(columns)})"
-        raise ProjectError(code="HR720", what=what, fix=fix)
+        raise ProjectError(code="HR720", what=problem, fix=fix)
     return record

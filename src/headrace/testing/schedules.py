@@ -67,7 +67,7 @@ class Step:
         return sum(map(len, self.rows.values()))
 
     def with_(self, other: Step) -> Step:
-        """Both at once."""
+        """Return both at once."""
         names = dict.fromkeys([*self.rows, *other.rows])
         rows = {name: (*self.rows.get(name, ()), *other.rows.get(name, ())) for name in names}
         return Step(rows, other.event or self.event)
@@ -81,7 +81,7 @@ class Schedule:
 
     @classmethod
     def of(cls, rows: Mapping[str, Sequence[Row]]) -> Schedule:
-        """These rows in one batch."""
+        """Return these rows in one batch."""
         return cls((Step({name: tuple(map(Placed, count(), held)) for name, held in rows.items()}),))
 
     @property
@@ -97,7 +97,7 @@ class Schedule:
         return Schedule((Step({name: tuple(held) for name, held in rows.items()}),))
 
     def inputs(self) -> dict[str, list[Item]]:
-        """What `timeline` takes."""
+        """Return what `timeline` takes."""
         names = list(dict.fromkeys(name for step in self.steps for name in step.rows))
         items: dict[str, list[Item]] = {name: [] for name in names}
         for step in self.steps:
@@ -108,7 +108,7 @@ class Schedule:
         return items
 
     def smaller(self) -> Iterator[Schedule]:
-        """Schedules that hold less, those that leave the most out first."""
+        """Yield schedules that hold less, those that leave the most out first."""
         steps = self.steps
         if len(steps) > 1 or steps[0].event:
             yield self.whole
@@ -137,7 +137,7 @@ class Schedule:
         return Schedule(tuple(steps))
 
     def as_python(self, query: str, key: Sequence[str], expected: ResultRows | None) -> str:
-        """A test by the fixture `timeline`."""
+        """Return a test by the fixture `timeline`."""
         lines = [f"def test_{query}_over_these_batches(timeline):", "    run = timeline(", f'        "{query}",']
         for name, items in self.inputs().items():
             lines.append(f"        {name}=[")
@@ -157,7 +157,7 @@ class Schedule:
     def as_yaml(
         self, query: str, key: Sequence[str], expected: ResultRows | None, *, name: str = "", batch: bool = False
     ) -> str:
-        """An entry for the list `tests` of a file tests/*.yml; batch: whether the batch answer is `expected` too."""
+        """Return an entry for `tests` in a file tests/*.yml; batch: whether the batch answer is `expected` too."""
         words = {type(event): word for word, event in _EVENTS.items()}
         lines = [f"  - name: {json.dumps(name) if name else f'{query} over these batches'}", f"    query: {query}"]
         lines += [f"    key: {json.dumps(list(key))}", "    batches:"] if key else ["    batches:"]
@@ -180,7 +180,7 @@ class Schedule:
 def schedules(
     rows: SearchStrategy[Mapping[str, Sequence[Row]]], inlets: Mapping[str, Inlet], reorder: Reorder
 ) -> SearchStrategy[Schedule]:
-    """Schedules of such rows in which none of them comes too late."""
+    """Return a strategy for schedules of such rows in which none comes too late."""
     from hypothesis import strategies as st
 
     @st.composite
@@ -202,7 +202,7 @@ def schedules(
 
 
 def generated_rows(made: Mapping[str, Inlet]) -> SearchStrategy[dict[str, list[tuple[Any, ...]]]]:
-    """Rows for each source."""
+    """Return a strategy for rows of each source."""
     from hypothesis import strategies as st
 
     drawn = {}
@@ -213,7 +213,7 @@ def generated_rows(made: Mapping[str, Inlet]) -> SearchStrategy[dict[str, list[t
 
 
 def _values(kind: DataType, *, nullable: bool) -> SearchStrategy[Any]:
-    """Values of a type that has some here; NULL alone for others."""
+    """Return a strategy for values of a type; only NULL for types without values here."""
     from hypothesis import strategies as st
     from pyspark.sql import types as T
 
@@ -240,14 +240,14 @@ def _values(kind: DataType, *, nullable: bool) -> SearchStrategy[Any]:
 
 
 def _reordered(draw: DrawFn, inlet: Inlet, rows: list[Placed], reorder: Reorder) -> tuple[list[Placed], list[int]]:
-    """The rows in an order that may be, and the places where a batch may end without making a row late."""
+    """Return the rows in a possible order, and the places where a batch may end without making a row late."""
     from hypothesis import strategies as st
 
     watermark = inlet.source.watermark
     if watermark is None:
         return (draw(st.permutations(rows)) if reorder == "all" and rows else rows), list(range(1, len(rows)))
     if inlet.raw or watermark.column not in inlet.schema.names:
-        return rows, []  # It cannot be told when they are.
+        return rows, []  # Their event times are not known.
     at, delay = inlet.schema.names.index(watermark.column), timedelta(seconds=watermark.delay.seconds)
     if reorder != "none":
         held_up = [_later(_time(placed.row[at]), draw(st.sampled_from(_SHARES)) * delay) for placed in rows]
@@ -257,7 +257,7 @@ def _reordered(draw: DrawFn, inlet: Inlet, rows: list[Placed], reorder: Reorder)
 
 
 def _in_time(before: Sequence[datetime], after: Sequence[datetime], delay: timedelta) -> bool:
-    """Whether no row of `after` is late behind those of `before`; one without a time, the oldest here, never is."""
+    """Whether no row of `after` is late after those of `before`; one without a time, the oldest here, never is."""
     least = _later(max(before), -delay)
     return all(time > least or time == datetime.min for time in after)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def local_session(
     home: Path, *, cores: int = 2, connectors: Sequence[str] = (), purpose: Purpose = "stream"
 ) -> SparkSession:
-    """A session on `cores` threads that keeps its warehouse and scratch files below `home`.
+    """Return a session on `cores` threads that keeps its warehouse and scratch files below `home`.
 
     connectors: names of `headrace jars list`. Raises PlatformError when one of them is not to be had.
     """
@@ -37,7 +37,7 @@ def local_session(
 
 
 def shared_session() -> SparkSession:
-    """The session that is active in this process, or a local one that is started for all tests of it."""
+    """Return the session that is active in this process, or a local one that is started for all tests of it."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()

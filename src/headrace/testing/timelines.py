@@ -25,11 +25,10 @@ from headrace.testing.batch_answer import key_of, meaning_of, own_settings, read
 from headrace.testing.drivers import TimelineDriver
 from headrace.testing.events import Item, steps_of
 from headrace.testing.given import Inlet
-from headrace.testing.rows import ResultRow, ResultRows, collected, described, differences, local_rows
+from headrace.testing.rows import ResultRow, ResultRows, collect_rows, described, differences, local_rows
 from headrace.testing.spark_session import shared_session
-from headrace.verifier import verify
-from headrace.verifier.answer import BatchAnswer, Prefix, answer, prefix_of
-from headrace.verifier.batch_ranges import VersionRanges, version_ranges
+from headrace.verifier.answer import BatchAnswer, BatchQuery, Prefix, prefix_of
+from headrace.verifier.proof import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class TimelineRun:
-    """What a query made of a timeline. A time is a datetime on the clock of the session's time zone.
+    """What a query made of a timeline; times are datetimes on the clock of the session's time zone.
 
-    steps: what the sink held after each batch, with the events behind it. watermark: UTC, without a zone; None: none
-    yet. state_rows: how many rows its state held at the end.
+    Attributes:
+        project: The project with stand-ins for its sources and tables.
+        query: The query as it ran.
+        steps: What the sink held after each batch and the events behind it.
+        watermark: UTC, without a zone; None: none yet.
+        state_rows: How many rows its state held at the end.
     """
 
     project: Project
@@ -55,7 +58,17 @@ class TimelineRun:
     _home: tempfile.TemporaryDirectory[str]
 
     def after(self, batch: int) -> ResultRows:
-        """The rows of the result after the batch of this number, from 1 on, and the events that stand behind it."""
+        """Return the rows of the result after a batch and the events behind it.
+
+        Args:
+            batch: Its number, from 1 on.
+
+        Returns:
+            What the sink held then.
+
+        Raises:
+            IndexError: There is no such batch.
+        """
         if not 1 <= batch <= len(self.steps):
             raise IndexError(f"the timeline has {len(self.steps)} batches, and none is number {batch}")
         return self.steps[batch - 1]
@@ -67,27 +80,34 @@ class TimelineRun:
 
     @property
     def batch(self) -> ResultRows:
-        """The answer of the query as a batch over the same rows, without those that came late and the groups that are
-        still open, as `verify` computes it; or what the test says that it means, over all rows. Raises CheckFailed for
-        a query that has neither."""
-        rows, found = self._answer
+        """The answer of the query as a batch over the same rows, without late rows and open groups, as `verify` has it.
+
+        If the test says what the query means, the answer of that over all rows.
+
+        Raises:
+            CheckFailed: The query has neither.
+        """
+        rows, answer = self._answer
         if self._meaning is None:
-            require_batch_form(self.query, found)
+            require_batch_form(self.query, answer)
         assert rows is not None, "only a state function has none"
         return rows
 
     @cached_property
     def late(self) -> list[ResultRow]:
-        """The rows that were dropped as late, as they were given, in their order. Raises CheckFailed where it is not
-        known which."""
-        _, found = self._answer
-        if found.incomplete:
-            raise CheckFailed(found.incomplete)
+        """The rows that were dropped as late, as they were given, in their order.
+
+        Raises:
+            CheckFailed: It is not known which.
+        """
+        _, answer = self._answer
+        if answer.incomplete:
+            raise CheckFailed(answer.incomplete)
         return list(self._late_rows())
 
     @property
     def late_schema(self) -> StructType:
-        """The columns of the sources, of which late rows have those of one."""
+        """The columns of all sources; a late row has those of one."""
         from pyspark.sql.types import StructType
 
         fields = {field.name: field for inlet in self._inlets.values() for field in inlet.schema}
@@ -95,7 +115,7 @@ class TimelineRun:
 
     @cached_property
     def quarantined(self) -> list[str]:
-        """The lines of files that broke the schema, where the source quarantines them and is given lines of text."""
+        """The lines of files that broke the schema, if the source quarantines them and is given lines of text."""
         lines: list[str] = []
         with reading(self.project, self._spark) as spark:
             prefix = self._prefix()
@@ -108,10 +128,15 @@ class TimelineRun:
 
     @property
     def has_batch_answer(self) -> bool:
-        """Whether the result can be compared with a batch answer: no state function makes it, and a key of update mode
-        tells which rows replace which. Raises CheckFailed where `batch` does for another reason."""
-        _, found = self._answer
-        return (self._meaning is not None or not found.by_function) and not (
+        """Whether the result can be compared with a batch answer.
+
+        A state function must not make it, and in update mode a key must say which rows replace which.
+
+        Raises:
+            CheckFailed: `batch` fails for another reason.
+        """
+        _, answer = self._answer
+        return (self._meaning is not None or not answer.by_function) and not (
             self.query.mode == "update" and not key_of(self.query)
         )
 
@@ -123,7 +148,12 @@ class TimelineRun:
         return replacing or any(operator.kind in DEDUPLICATIONS for operator in operators)
 
     def require_batch_answer(self) -> None:
-        """Raise AssertionError where the result is not the batch answer, with what keeps that from being certain."""
+        """Compare the result with the batch answer, if it has one.
+
+        Raises:
+            AssertionError: They differ; the text has the rows, and what keeps that from being certain.
+            CheckFailed: `batch` fails for another reason than that there is no batch answer.
+        """
         if not self.has_batch_answer:
             return
         differing = differences(self.batch if self._meaning is None else list(self.batch), self.final)
@@ -135,8 +165,8 @@ class TimelineRun:
             if verdict.state not in ("mismatch", "undecided"):
                 return
             reasons = verdict.findings if verdict.state == "undecided" else ()
-        what = f"the result of query '{self.query.name}' is not the batch answer (-) over the same rows"
-        raise AssertionError("\n".join([f"{what}:", described(differing), *map(str, reasons)]))
+        problem = f"the result of query '{self.query.name}' is not the batch answer (-) over the same rows"
+        raise AssertionError("\n".join([f"{problem}:", described(differing), *map(str, reasons)]))
 
     def _prefix(self) -> Prefix:
         layout = layout_of(self.project, self.query)
@@ -145,29 +175,31 @@ class TimelineRun:
         return prefix_of(self.project, self.query, layout, last)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[tuple[SparkSession, Prefix, VersionRanges]]:
+    def _batch_query(self) -> Iterator[BatchQuery]:
         with reading(self.project, self._spark) as spark, registered_tables(self.project, self.query, spark):
-            prefix, layout = self._prefix(), layout_of(self.project, self.query)
-            yield spark, prefix, version_ranges(self.project, self.query, layout, prefix.through, spark)
+            layout, through = layout_of(self.project, self.query), self._prefix().through
+            yield BatchQuery.committed(self.project, self.query, layout, spark, through, key=key_of(self.query))
 
     @cached_property
     def _answer(self) -> tuple[ResultRows | None, BatchAnswer]:
         """The batch answer; no rows of one that a state function makes, which may be none to Spark."""
-        with self._evaluating() as (spark, prefix, over):
-            found = answer(self.project, self.query, prefix, spark, over, key_of(self.query))
-            frame = found.frame
+        with self._batch_query() as batch_query:
+            answer = batch_query.answer()
+            frame = answer.frame
             if self._meaning is not None:
-                source = partial(prefix.read, spark, dated=False)
-                frame = build(self.project, self._meaning, spark, source, over.last.tables)
-            known = self._meaning is not None or not found.by_function
-            return collected(frame, key_of(self.query)) if known else None, found
+                source = partial(batch_query.prefix.read, batch_query.spark, dated=False)
+                tables = batch_query.versions.last.tables
+                frame = build(self.project, self._meaning, batch_query.spark, source, tables)
+            elif answer.by_function:
+                return None, answer
+            return collect_rows(frame, batch_query.key), answer
 
     def _late_rows(self) -> Iterator[ResultRow]:
         from pyspark.sql import functions as F
 
-        with self._evaluating() as (spark, prefix, over):
-            named = replace(prefix, named=True)
-            for dropped in answer(self.project, self.query, named, spark, over, key_of(self.query)).late:
+        with self._batch_query() as batch_query:
+            spark, prefix = batch_query.spark, batch_query.prefix
+            for dropped in batch_query.over(replace(prefix, named=True)).answer().late:
                 for inlet in self._inlets.values():
                     stand_in = inlet.stand_in
                     uses = [use for use in prefix.sources if source_of(use) == stand_in.name]
@@ -175,7 +207,7 @@ class TimelineRun:
                     mine = dropped.rows.where(F.col("origin.source").isin(uses))
                     line = F.from_json("origin.line", shape, WHOLE_JSON_UTC).alias("row")
                     ordered = mine.orderBy("batch", "origin.number").select(line).select("row.*")
-                    types = {each.name: each.dataType for each in shape}
+                    types = {field.name: field.dataType for field in shape}
                     for row in local_rows(ordered.select(*[f"`{column}`" for column in inlet.schema.names])):
                         yield ResultRow(dict(zip(inlet.schema.names, row, strict=True)), types)
 
@@ -192,15 +224,31 @@ def timeline(
     given: Mapping[str, Sequence[Item]] | None = None,
     **inputs: Sequence[Item],
 ) -> TimelineRun:
-    """Run `query` over batches of rows and events, given by the names of its sources (or in `given`).
+    """Run `query` over batches of rows and events.
 
-    A batch is what `evaluate` takes as rows, or None. The first batches of all inputs come together, then the second
-    ones, and so on; an event happens after the batch behind which it stands. The query runs as `headrace run` starts
-    it, in a storage of its own, with the sink replaced by a table in memory. `sink` keeps the real one, as does a
-    function that gives what the real one holds: rows as dicts, or as tuples of equal length. key: the columns by which
-    rows of the result are told apart, where the sink does not say. batch: raise AssertionError where
-    the result is not the batch answer at the end; a function of the query's inputs, or a SELECT, says what that is for
-    a query that has none, as one with a state function. Raises as `evaluate`, and what the query fails with.
+    The first batches of all inputs come together, then the second ones, and so on; an event happens after the batch
+    behind which it stands. The query runs as `headrace run` starts it, in a storage of its own.
+
+    Args:
+        project: The project of the query.
+        query: Its name.
+        spark: A session; None: the active one, or a local one for all tests of the process.
+        key: The columns that identify a row of the result, if the sink does not say.
+        batch: Whether the result is compared with the batch answer at the end. A function of the query's inputs, or a
+            SELECT, says what the query means as a batch, for one with a state function.
+        sink: False replaces the sink by a table in memory; True keeps the real one, as does a function that returns
+            what the real one holds: rows as dicts, or as tuples of equal length.
+        given: The inputs by name, as further keyword arguments are.
+        **inputs: Batches and events by the name of a source. A batch is what `evaluate` takes as rows, or None.
+
+    Returns:
+        The run, with what the sink held after each batch.
+
+    Raises:
+        AssertionError: The result is not the batch answer.
+        ProjectError: Rows or events do not fit, or an input is unknown.
+        CheckFailed: The query has no batch answer to compare with.
+        HeadraceError: The query has failed.
     """
     declared = project.query(query)
     session = spark or shared_session()

@@ -19,7 +19,7 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?\Z")
 
 
 def moment(value: Any) -> datetime:
-    """`12:14`, `2024-01-01 12:14` and the like as a datetime; a time alone is one of 1 January 2024.
+    """Read `12:14`, `2024-01-01 12:14` and the like as a datetime; a time alone is one of 1 January 2024.
 
     Raises ValueError.
     """
@@ -34,9 +34,9 @@ def moment(value: Any) -> datetime:
 
 
 def plain_value(value: Any, kind: DataType) -> Any:
-    """`value` as Python has one of type `kind`; None for NULL.
+    """Convert `value` to a Python value of type `kind`; None for NULL.
 
-    Raises ValueError where it is none. A time with a zone keeps it.
+    Raises ValueError if it is none. A time with a zone keeps it.
     """
     from pyspark.sql import types as T
 
@@ -46,8 +46,8 @@ def plain_value(value: Any, kind: DataType) -> Any:
     if isinstance(value, float) and math.isnan(value) and not isinstance(kind, T.FloatType | T.DoubleType):
         return None  # As pandas has NULL.
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
-        found = moment(value)
-        return found.to_pydatetime() if hasattr(found, "to_pydatetime") else found
+        time = moment(value)
+        return time.to_pydatetime() if hasattr(time, "to_pydatetime") else time
     if isinstance(kind, T.DateType):
         return moment(value).date() if isinstance(value, str | datetime) else value
     if isinstance(kind, T.DecimalType):
@@ -75,12 +75,12 @@ def plain_value(value: Any, kind: DataType) -> Any:
         unknown = [name for name in parts if name not in kind.names]
         if unknown:
             raise ValueError(f"a field '{unknown[0]}'")
-        return {each.name: plain_value(parts.get(each.name), each.dataType) for each in kind}
+        return {field.name: plain_value(parts.get(field.name), field.dataType) for field in kind}
     return value
 
 
 def json_value(value: Any) -> Any:
-    """What `plain_value` gave, as Spark's JSON reader takes it for the same."""
+    """Return what `plain_value` gave, in a form that Spark's JSON reader reads as the same value."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime | date):
@@ -99,7 +99,7 @@ def json_value(value: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    found = int(value)
-    if not isinstance(value, str) and found != value:
+    whole = int(value)
+    if not isinstance(value, str) and whole != value:
         raise ValueError(f"{value!r}")
-    return found
+    return whole

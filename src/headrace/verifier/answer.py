@@ -28,17 +28,17 @@ from headrace.spark.plans.operators import (
 )
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
 from headrace.verifier import late_and_open
-from headrace.verifier.batch_ranges import OtherShapeError, VersionRange, VersionRanges, united
-from headrace.verifier.late_and_open import LateInput, Rewriting, latest, steps
+from headrace.verifier.batch_ranges import OtherShapeError, VersionRange, VersionRanges, unite, version_ranges
+from headrace.verifier.late_and_open import LateInput, Rewriting, latest_by_key, steps
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# The metrics' names begin so; their columns are the rows, then those without an event time.
+# Metrics with this prefix count the rows, then those without an event time.
 READ = "headrace_prefix_of_"
 UNTIMED = 1
 _PLACE = "__headrace_place_of_row"
-# A row as JSON that a reader with the source's schema takes for the same row.
+# A reader with the source's schema takes a row that was written with these options for the same row.
 ROW_OPTIONS = WHOLE_JSON_UTC
 
 
@@ -46,11 +46,11 @@ ROW_OPTIONS = WHOLE_JSON_UTC
 class Prefix:
     """What the batches up to `through` of a query read, and the watermarks that they ran under.
 
-    For an answer they begin with batch 0; for what is told row by row any first batch will do.
+    An answer needs all batches from 0 on; to list late rows any first batch will do.
 
-    named: whether each row knows its source, its number there, its file, and itself as JSON (ORIGIN, hidden as the
-        others are).
-    traced: whether BATCH is there also where no operator asks for it.
+    named: whether each row carries its source, its number there, its file, and itself as JSON (in the hidden column
+        ORIGIN).
+    traced: whether BATCH is there although no operator needs it.
     timed: whether rows without an event time are left out.
     """
 
@@ -63,18 +63,18 @@ class Prefix:
     label: str = ""
 
     def part(self, first: int, last: int) -> Prefix:
-        """What the batches `first` to `last` read of it."""
+        """Return the prefix of the batches `first` to `last` alone."""
         sources = {
-            name: replace(source, batches=tuple(each for each in source.batches if first <= each.batch <= last))
+            name: replace(source, batches=tuple(taken for taken in source.batches if first <= taken.batch <= last))
             for name, source in self.sources.items()
         }
         return replace(self, sources=sources, label=f"_from_{first}")
 
     def read(self, spark: SparkSession, source: NamedSource, *, dated: bool, use: str = "") -> DataFrame:
-        """The prefix of `source`, marked in its plan; if `dated`, BATCH and LATE lie hidden below the mark.
+        """Read the prefix of `source`, marked in its plan; if `dated`, with BATCH and LATE hidden below the mark.
 
-        use: the name of a further use of the source. The rows that are read, and those of them without an event time,
-        are counted under the observed metric READ + the use's name + `label`.
+        use: the name of a further use of the source. The observed metric READ + `use` + `label` counts the rows, and
+        those without an event time.
         """
         from pyspark.sql import functions as F
 
@@ -86,21 +86,21 @@ class Prefix:
             raw = source.connector.read(spark, prefix, batch_column=BATCH if dated else None)
         visible = [name for name in raw.columns if name not in (BATCH, _PLACE)]
         late, first = [self.watermarks[batch].late_ms * 1000 for batch in sorted(self.watermarks)], min(self.watermarks)
-        # One folded literal however many batches there are, and no join.
+        # One folded literal, however many batches there are, in place of a join.
         table = F.from_json(F.lit(json.dumps(late)), "array<bigint>")
         if self.timed:
             raw = raw.where(~is_untimed(source))
         counted = raw.observe(
             READ + use + self.label, F.count(F.lit(1)).alias("rows"), F.count_if(is_untimed(source)).alias("untimed")
         )
-        known = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int") - first)) if dated else counted
+        rows = counted.withColumn(LATE, F.get(table, F.col(BATCH).cast("int") - first)) if dated else counted
         if dated and self.named:
             line = F.to_json(F.struct(*[F.col(f"`{name}`") for name in visible]), ROW_OPTIONS)
             number = F.monotonically_increasing_id()
             place = F.col(_PLACE).alias("file")
             origin = F.struct(F.lit(use).alias("source"), number.alias("number"), place, line.alias("line"))
-            known = known.withColumn(ORIGIN, origin)
-        return known.select(*[known[f"`{name}`"] for name in visible]).alias(MARK + use)
+            rows = rows.withColumn(ORIGIN, origin)
+        return rows.select(*[rows[f"`{name}`"] for name in visible]).alias(MARK + use)
 
 
 def is_untimed(source: NamedSource) -> Column:
@@ -111,7 +111,7 @@ def is_untimed(source: NamedSource) -> Column:
 
 
 def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int, *, since: int = 0) -> Prefix:
-    """The committed prefix of `query` up to and with batch `through`; of it the batches from `since` on.
+    """Return the committed prefix of `query`: its batches from `since` to `through`.
 
     Raises CheckpointError when the checkpoint and its archive do not reach that far.
     """
@@ -128,9 +128,9 @@ def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int,
 class BatchAnswer:
     """What the sink must hold.
 
-    late: the dropped rows, an element for each operator that can drop; counted in the metrics LATE_METRIC + index.
+    late: the dropped rows of each operator that can drop any; the metrics LATE_METRIC + index count them.
     caveats: why a difference from the answer would not prove that the sink is wrong.
-    untold: those of them because of which `late` lacks rows.
+    incomplete: the caveats because of which `late` lacks rows.
     operators: the stateful operators, from the result downwards.
     by_time: the columns of the result that follow from the event time by which the topmost operator groups.
     """
@@ -145,115 +145,164 @@ class BatchAnswer:
     @property
     def by_function(self) -> bool:
         """Whether a function with a state of its own makes the result, which a batch cannot."""
-        return any(each in operator.kind for operator in self.operators for each in ARBITRARY_STATE)
+        return any(name in operator.kind for operator in self.operators for name in ARBITRARY_STATE)
 
     @property
     def inner_joins_alone(self) -> bool:
         """Whether the result is made of inner joins of streams, and no other state.
 
         A pair of rows comes out as soon as both are there, so that the result never holds a row that the batch answer
-        has not; without late rows it lacks none either.
+        lacks; without late rows it lacks none either.
         """
-        return bool(self.operators) and {(each.kind, each.join) for each in self.operators} == {("Join", "INNER")}
+        kinds = {(operator.kind, operator.join) for operator in self.operators}
+        return kinds == {("Join", "INNER")}
 
 
-def answer(
-    project: Project,
-    query: Query,
-    prefix: Prefix,
-    spark: SparkSession,
-    over: VersionRanges,
-    key: tuple[str, ...] = (),
-    *,
-    replayed: int | None = None,
-) -> BatchAnswer:
-    """Apply the query's own function to `prefix` and leave out late rows and open groups.
+@dataclass(frozen=True, kw_only=True)
+class BatchQuery:
+    """A query to be answered as a batch over a committed prefix of its sources.
 
-    Late rows of the batches up to `replayed` are in the answer, because they were brought back into the result. The
-    function is applied twice: to the streams, which are never started, to learn from the plan what Spark does with late
-    rows; and to the prefix, whose plan then gets a filter below or above those operators.
+    versions: of its refreshed tables. key: the columns that identify a row in the sink. replayed: the last batch
+    whose late rows were brought back into the result.
     """
-    stream = build(
-        project,
-        query.transform,
-        spark,
-        lambda source: source.connector.stream(spark, source.name),
-        over.last.tables,
-    )
-    streaming = plans.inlined(spark, analysed_plan(stream))
-    analysed, optimised = (plans.stream_tree(each) for each in (streaming, plans.optimised(spark, streaming)))
-    known = operators(analysed, optimised, complete=query.mode == "complete")
-    newest = not known and query.mode == "update" and bool(key)
-    dated = newest or prefix.traced or any(column is not None for operator in known for column in operator.late)
-    batch, tree, unsure = _over(project, query, prefix, spark, over, dated=dated)
-    uncertain = (*unsure, *late_and_open.of_plan(query, stream, analysed, known))
-    if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in known]:
-        shape = Finding(
-            code="HR710",
-            what=f"query '{query.name}' is another query when it is applied to a batch",
-            fix="do not let the function ask whether its input is a stream",
-            where=query.where,
+
+    project: Project
+    query: Query
+    spark: SparkSession
+    prefix: Prefix
+    versions: VersionRanges
+    key: tuple[str, ...] = ()
+    replayed: int | None = None
+
+    @classmethod
+    def committed(
+        cls,
+        project: Project,
+        query: Query,
+        layout: QueryLayout,
+        spark: SparkSession,
+        through: int,
+        *,
+        since: int = 0,
+        key: tuple[str, ...] = (),
+        replayed: int | None = None,
+    ) -> BatchQuery:
+        """Read the prefix of the batches `since` to `through`, and the versions of tables that they saw.
+
+        Raises CheckpointError when the prefix can no longer be read, CheckFailed when a version was removed.
+        """
+        return cls(
+            project=project,
+            query=query,
+            spark=spark,
+            prefix=prefix_of(project, query, layout, through, since=since),
+            versions=version_ranges(project, query, layout, through, spark, since=since),
+            key=key,
+            replayed=replayed,
         )
-        return BatchAnswer(frame=batch, late=(), caveats=(*uncertain, shape), incomplete=(shape,), operators=known)
-    if newest:
-        frame, untraced = latest(spark, query, tree, key)
-        return BatchAnswer(frame=frame, late=(), caveats=(*uncertain, *untraced))
-    evict_ms = prefix.watermarks[prefix.through].evict_ms
-    evicted: tuple[int, ...] = ()
-    if evict_ms > 0 and any(operator.kind == "Join" for operator in known):
-        evicted = evictions(spark, optimised, evict_ms)
-    rewriting = Rewriting(
-        spark=spark,
-        query=query,
-        steps=steps(tree, known, evicted if len(evicted) == len(known) else (evict_ms,) * len(known)),
-        replayed=-1 if replayed is None else replayed,
-        named=prefix.named,
-    )
-    found = rewriting.of(tree)
-    return BatchAnswer(
-        frame=plans.only(spark, plans.frame_of(spark, found.plan), plans.attributes(tree.plan)),
-        late=found.late,
-        caveats=(*uncertain, *found.incomplete),
-        incomplete=found.incomplete,
-        operators=known,
-        by_time=columns_by_time(analysed),
-    )
 
+    def over(self, prefix: Prefix) -> BatchQuery:
+        """Return the same query over another part, or with other columns, of its prefix."""
+        return replace(self, prefix=prefix)
 
-def _over(
-    project: Project, query: Query, prefix: Prefix, spark: SparkSession, over: VersionRanges, *, dated: bool
-) -> tuple[DataFrame, Tree, tuple[Finding, ...]]:
-    """The query applied to each version range of the prefix with the tables of that time, and what is uncertain."""
+    def answer(self) -> BatchAnswer:
+        """Apply the query's own function to the prefix and leave out late rows and open groups.
 
-    def over_part(share: Prefix, range_: VersionRange) -> tuple[DataFrame, Tree]:
+        Late rows that were brought back are in the answer. The function is applied twice: to the streams, which are
+        never started, to learn from the plan what Spark does with late rows; and to the prefix, whose plan then gets a
+        filter below or above those operators.
+        """
+        query, prefix, spark = self.query, self.prefix, self.spark
+        stream = build(
+            self.project,
+            query.transform,
+            spark,
+            lambda source: source.connector.stream(spark, source.name),
+            self.versions.last.tables,
+        )
+        streaming = plans.inlined(spark, analysed_plan(stream))
+        analysed, optimised = (plans.stream_tree(plan) for plan in (streaming, plans.optimised(spark, streaming)))
+        stateful_operators = operators(analysed, optimised, complete=query.mode == "complete")
+        by_key = not stateful_operators and query.mode == "update" and bool(self.key)
+        can_drop = any(column is not None for operator in stateful_operators for column in operator.late)
+        batch, tree, caveats = self._over_versions(dated=by_key or prefix.traced or can_drop)
+        caveats = (*caveats, *late_and_open.of_plan(query, stream, analysed, stateful_operators))
+        if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in stateful_operators]:
+            shape = query.finding(
+                "HR710",
+                "is another query when it is applied to a batch",
+                "do not let the function ask whether its input is a stream",
+            )
+            return BatchAnswer(
+                frame=batch, late=(), caveats=(*caveats, shape), incomplete=(shape,), operators=stateful_operators
+            )
+        if by_key:
+            frame, untraceable = latest_by_key(spark, query, tree, self.key)
+            return BatchAnswer(frame=frame, late=(), caveats=(*caveats, *untraceable))
+        evict_ms = prefix.watermarks[prefix.through].evict_ms
+        evicted: tuple[int, ...] = ()
+        if evict_ms > 0 and any(operator.kind == "Join" for operator in stateful_operators):
+            evicted = evictions(spark, optimised, evict_ms)
+        if len(evicted) != len(stateful_operators):
+            evicted = (evict_ms,) * len(stateful_operators)
+        rewriting = Rewriting(
+            spark=spark,
+            query=query,
+            steps=steps(tree, stateful_operators, evicted),
+            replayed=-1 if self.replayed is None else self.replayed,
+            named=prefix.named,
+        )
+        rewritten = rewriting.rewrite(tree)
+        return BatchAnswer(
+            frame=plans.only(spark, plans.frame_of(spark, rewritten.plan), plans.attributes(tree.plan)),
+            late=rewritten.late,
+            caveats=(*caveats, *rewritten.incomplete),
+            incomplete=rewritten.incomplete,
+            operators=stateful_operators,
+            by_time=columns_by_time(analysed),
+        )
+
+    def _over_versions(self, *, dated: bool) -> tuple[DataFrame, Tree, tuple[Finding, ...]]:
+        """Apply the query to each version range with the tables of that time; also return what is uncertain."""
+        query, spark, versions = self.query, self.spark, self.versions
+        if len(versions.all) == 1:
+            return *self._over_version(self.prefix, versions.last, dated=dated), versions.caveats
+        try:
+            parts = [
+                self._over_version(self.prefix.part(version.first, version.last), version, dated=dated)
+                for version in versions.all
+            ]
+            plan, differs = unite(spark, [tree for _, tree in parts])
+        except (CheckFailed, OtherShapeError):
+            changed = query.finding(
+                "HR567",
+                "is not the same query over an older version of its tables",
+                "let the tables keep their columns, or reset the query (headrace reset QUERY)",
+            )
+            return *self._over_version(self.prefix, versions.last, dated=dated), (*versions.caveats, changed)
+        caveats = versions.caveats
+        if differs and query.mode != "complete":
+            # The table is joined with results that change, of which only the last version can be determined.
+            joined = late_and_open.undetermined(
+                query,
+                f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of "
+                "the result has seen cannot be determined from outside",
+                "join the table before rows are grouped, or look at the differing rows below",
+                by_rerun=False,
+            )
+            caveats = (*caveats, joined)
+        return plans.frame_of(spark, plan), plans.batch_tree(plan), caveats
+
+    def _over_version(self, prefix: Prefix, version: VersionRange, *, dated: bool) -> tuple[DataFrame, Tree]:
+        project, query, spark = self.project, self.query, self.spark
         frame = build(
-            project, query.transform, spark, lambda source: share.read(spark, source, dated=dated), range_.tables
+            project, query.transform, spark, lambda source: prefix.read(spark, source, dated=dated), version.tables
         )
-        plan = plans.inlined(spark, analysed_plan(frame))
-        known = {source.name: source for source in project.sources_of(query)}
+        sources = {source.name: source for source in project.sources_of(query)}
         plan = source_uses.apart_in_batch(
-            spark, plan, lambda name, use: share.read(spark, known[name], dated=dated, use=use), share.sources
+            spark,
+            plans.inlined(spark, analysed_plan(frame)),
+            lambda name, use: prefix.read(spark, sources[name], dated=dated, use=use),
+            prefix.sources,
         )
         return plans.frame_of(spark, plan), plans.batch_tree(plan)
-
-    if len(over.all) == 1:
-        return *over_part(prefix, over.last), over.caveats
-    try:
-        parts = [over_part(prefix.part(range_.first, range_.last), range_) for range_ in over.all]
-        plan, differs = united(spark, [tree for _, tree in parts])
-    except (CheckFailed, OtherShapeError):
-        changed = Finding(
-            code="HR567",
-            what=f"query '{query.name}' is not the same query over an older version of its tables",
-            fix="let the tables keep their columns, or reset the query (headrace reset QUERY)",
-            where=query.where,
-        )
-        return *over_part(prefix, over.last), (*over.caveats, changed)
-    caveats = list(over.caveats)
-    if differs and query.mode != "complete":
-        # The table is joined with results that change, of which only the last version can be determined.
-        what = f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of "
-        what += "the result has seen cannot be determined from outside"
-        fix = "join the table before rows are grouped, or look at the differing rows below"
-        caveats.append(late_and_open.undetermined(query, what, fix, by_rerun=False))
-    return plans.frame_of(spark, plan), plans.batch_tree(plan), tuple(caveats)

@@ -53,7 +53,7 @@ class VersionRanges:
 def version_ranges(
     project: Project, query: Query, layout: QueryLayout, through: int, spark: SparkSession, *, since: int = 0
 ) -> VersionRanges:
-    """The ranges of the batches `since` to `through`; a single one for a query without refreshed tables.
+    """Return the ranges of the batches `since` to `through`; a single one for a query without refreshed tables.
 
     Raises CheckFailed when a version that some batch was made with was removed.
     """
@@ -61,10 +61,10 @@ def version_ranges(
     if not tables.declared:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),))
     parts = [part for part in _parts(tables.record, through, frozenset(tables.declared)) if part[1] >= since]
-    known = [part for part in parts if part[2]]
-    if not known:
+    recorded = [part for part in parts if part[2]]
+    if not recorded:
         return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))
-    for first, last, versions in known:
+    for first, last, versions in recorded:
         if gone := tables.missing_versions(versions):
             raise CheckFailed(
                 code="HR563",
@@ -75,7 +75,7 @@ def version_ranges(
             )
     caveats = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
     if caveats:
-        parts[0] = (*parts[0][:2], known[0][2])
+        parts[0] = (*parts[0][:2], recorded[0][2])
     return VersionRanges(
         all=tuple(
             VersionRange(first=first, last=last, tables=tables.frames(versions)) for first, last, versions in parts
@@ -85,7 +85,7 @@ def version_ranges(
 
 
 def _parts(record: TableVersions, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
-    """The first and the last batch of each range and its versions; none where not all of them are known."""
+    """Yield the first and the last batch of each range and its versions; none where not all of them are known."""
     uses = record.uses()
     first, before = 0, _known(uses, 0, names)
     for batch in sorted({use.from_batch for use in uses if 0 < use.from_batch <= through}):
@@ -101,8 +101,8 @@ def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, 
     return {name: versions[name] for name in names} if names <= versions.keys() else {}
 
 
-def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
-    """One plan over the plans of all ranges, oldest first, and whether an operator above the state sees them differ.
+def unite(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
+    """Return one plan over the plans of all ranges, oldest first, and whether they differ above the state.
 
     Without state each batch is answered by itself; so what lies below the first operator with state is united, range
     by range. What is joined above is there in its last version. Raises OtherShapeError.
@@ -114,13 +114,13 @@ def united(spark: SparkSession, trees: Sequence[Tree]) -> tuple[Any, bool]:
         return base.plan, not all(plans.same_result(base.plan, tree.plan) for tree in trees)
     if not any(stateful(base)):
         return _union(spark, trees), False
-    parts = [united(spark, sides) for sides in zip(*(tree.below for tree in trees), strict=True)]
+    parts = [unite(spark, sides) for sides in zip(*(tree.below for tree in trees), strict=True)]
     plan = plans.with_children(spark, base.plan, [part for part, _ in parts])
     return plan, plans.has_subqueries(base.plan) or any(differs for _, differs in parts)
 
 
 def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
-    """The rows of all, under the attributes of the last."""
+    """Return the rows of all, under the attributes of the last."""
     base, *others = (plans.frame_of(spark, tree.plan) for tree in reversed(trees))
     for other in others:
         if [(field.name, field.dataType) for field in other.schema] != [
@@ -132,8 +132,8 @@ def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
 
 
 def _unknown(query: Query, last: int) -> Finding:
-    what = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
-    return undetermined(query, what, "look whether the differing rows below are of those batches", by_rerun=False)
+    problem = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
+    return undetermined(query, problem, "look whether the differing rows below are of those batches", by_rerun=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,46 +149,46 @@ class Range:
 
 
 def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
-    """The ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
-    known = [each for each in forms(layout.manifest) if each.from_batch <= through]
-    if not known:
+    """Return the ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
+    revisions = [revision for revision in forms(layout.manifest) if revision.from_batch <= through]
+    if not revisions:
         return (Range(first=0, last=through, newest=True),)
-    found: list[Range] = []
-    for index, form in enumerate(known):
-        first = form.from_batch if found else 0
-        last = known[index + 1].from_batch - 1 if index + 1 < len(known) else through
+    merged: list[Range] = []
+    for index, form in enumerate(revisions):
+        first = form.from_batch if merged else 0
+        last = revisions[index + 1].from_batch - 1 if index + 1 < len(revisions) else through
         if last < first:
             continue
-        newest = means_the_same(_continued(known, index), known[-1])
-        if found and found[-1].newest and newest:
-            first = found.pop().first
-        found.append(Range(first=first, last=last, newest=newest))
-    return tuple(found)
+        newest = means_the_same(_continued(revisions, index), revisions[-1])
+        if merged and merged[-1].newest and newest:
+            first = merged.pop().first
+        merged.append(Range(first=first, last=last, newest=newest))
+    return tuple(merged)
 
 
-def _continued(known: Sequence[QueryRevision], index: int) -> QueryRevision:
-    """The last of the forms that differ from this one by names of sources alone."""
-    while index + 1 < len(known) and known[index + 1].continues:
+def _continued(revisions: Sequence[QueryRevision], index: int) -> QueryRevision:
+    """Return the last of the forms that differ from this one only by names of sources."""
+    while index + 1 < len(revisions) and revisions[index + 1].continues:
         index += 1
-    return known[index]
+    return revisions[index]
 
 
 def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
-    """Whether two forms are one query; of a plan that could not be read only a digest is known."""
+    """Whether two forms are the same query; of a plan that could not be read only a digest is known."""
     if one.form is not None and other.form is not None:
         try:
             forms_of_both = QueryForm.of(one.form), QueryForm.of(other.form)
         except (TypeError, KeyError, ValueError):
             return False  # Of a newer version, or damaged: nothing is proved by it.
-        if not any(each.unreadable for each in forms_of_both):
+        if not any(form.unreadable for form in forms_of_both):
             return worst(compare_forms(*forms_of_both)) in ("same", "safe")
     by_spark = one.spark != other.spark and one.shape is not None and one.shape == other.shape
     return one.fingerprint == other.fingerprint or by_spark
 
 
-def of_several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
-    """That some batches were made by another form of the query; `rest`: what follows from it."""
-    older = " and ".join(str(each) for each in parts if not each.newest)
+def several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
+    """Return the finding for batches that another form of the query made; `rest`: what follows from it."""
+    older = " and ".join(str(part) for part in parts if not part.newest)
     return Finding(
         code="HR650",
         what=f"{older} of query '{query.name}' were made by another form of it{rest}",

@@ -1,4 +1,4 @@
-"""Which input rows, and which batch, a differing row of the result goes back to."""
+"""The input rows, and the batch, from which a differing row of the result was made."""
 
 from __future__ import annotations
 
@@ -8,66 +8,70 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.spark.plans.provenance import SHARES, traced
-from headrace.verifier.answer import BatchAnswer
+from headrace.verifier.answer import BatchQuery
 from headrace.verifier.comparison import holds
 from headrace.verifier.verdict import Difference, InputRow
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 _NUMBER = "__headrace_difference"
 
 
-def identifying(schema: StructType, key: Sequence[str]) -> list[str]:
-    """The columns by which a row is found again: the key's, or all; without those whose equal values may differ."""
+def identifying_columns(schema: StructType, key: Sequence[str]) -> list[str]:
+    """Return the columns that identify a row: the key's, or all; without those whose equal values may differ."""
     exact = [field.name for field in schema if not holds(field.dataType, "float", "double", "map", "variant")]
     return [name for name in exact if name in key] or exact
 
 
-def explained(
-    spark: SparkSession, asked: BatchAnswer, key: Sequence[str], differences: Sequence[Difference]
-) -> tuple[Difference, ...]:
-    """The differences with the input rows that fed the row of their key; `asked` is over a named and traced prefix.
+def explain(batch_query: BatchQuery, differences: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Return the differences with the input rows from which the row of their key was made.
 
-    Raises UntraceableError where an operator cannot take up from which rows its rows come.
+    Raises UntraceableError where an operator cannot carry the origin of its rows.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import LongType, StructField, StructType
 
-    schema = asked.frame.schema
-    by = identifying(schema, key)
-    frame, fed = traced(spark, asked.frame)
+    spark = batch_query.spark
+    answer = batch_query.over(replace(batch_query.prefix, named=True, traced=True)).answer()
+    schema = answer.frame.schema
+    by = identifying_columns(schema, batch_query.key)
+    frame, origins = traced(spark, answer.frame)
     wanted = [
-        (at, *[(each.expected or each.actual or {}).get(name) for name in by]) for at, each in enumerate(differences)
+        (at, *[(difference.expected or difference.actual or {}).get(name) for name in by])
+        for at, difference in enumerate(differences)
     ]
     names = {name: f"{_NUMBER}_{at}" for at, name in enumerate(by)}
     shape = [StructField(_NUMBER, LongType()), *[StructField(names[name], schema[name].dataType) for name in by]]
     keys = spark.createDataFrame(wanted, StructType(shape))
-    found: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
+    input_rows: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
     pairs = [(F.col(f"`{name}`"), F.col(other)) for name, other in names.items()]
-    rows = frame.join(F.broadcast(keys), same(pairs, by_function=asked.by_function))
-    for number, *columns in rows.select(_NUMBER, *fed).collect():
-        found[number].update(tuple(each) for each in columns if each is not None)
-    return tuple(replace(each, fed_by=tuple(_listed(found[at]))) for at, each in enumerate(differences))
+    rows = frame.join(F.broadcast(keys), are_equal(pairs, by_function=answer.by_function))
+    for number, *columns in rows.select(_NUMBER, *origins).collect():
+        input_rows[number].update(tuple(origin) for origin in columns if origin is not None)
+    return tuple(
+        replace(difference, fed_by=tuple(_newest_rows(input_rows[at]))) for at, difference in enumerate(differences)
+    )
 
 
-def same(pairs: Iterable[tuple[Column, Column]], *, by_function: bool) -> Column:
-    """The condition that the columns of a traced answer, named first, are equal to others.
+def are_equal(pairs: Iterable[tuple[Column, Column]], *, by_function: bool) -> Column:
+    """Return the condition that the columns of a traced answer, the first of each pair, equal the others.
 
-    by_function: what only a state function computes is NULL there, and counts as equal.
+    by_function: what only a state function computes is NULL in that answer, and counts as equal.
     """
     from pyspark.sql import functions as F
 
-    equal, known = F.lit(True), F.lit(False)
+    equal, is_computed = F.lit(True), F.lit(False)
     for column, other in pairs:
         alike = column.eqNullSafe(other)
-        equal, known = equal & (alike | column.isNull() if by_function else alike), known | column.isNotNull()
-    return equal & known if by_function else equal
+        equal &= alike | column.isNull() if by_function else alike
+        is_computed |= column.isNotNull()
+    return equal & is_computed if by_function else equal
 
 
-def _listed(rows: set[tuple[Any, ...]]) -> list[InputRow]:
-    """The rows of each source, the newest first, a handful of each."""
+def _newest_rows(rows: set[tuple[Any, ...]]) -> list[InputRow]:
+    """Return the newest rows of each source, a handful of each."""
     newest = sorted(rows, key=lambda row: (row[0], row[1], row[4]), reverse=True)
     taken: dict[str, int] = defaultdict(int)
     listed = []

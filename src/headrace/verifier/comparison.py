@@ -64,20 +64,20 @@ class Comparison:
         return not (self.missing or self.unexpected or self.different)
 
     def observed(self, kind: str, column: int = 0) -> int:
-        """The sum of the observed metrics whose names begin with `kind`."""
+        """Return the sum of the observed metrics whose names begin with `kind`."""
         names = [name for name in metrics_of(self.executed) if name.startswith(kind)]
         return sum(metric(self.executed, name, column) for name in names)
 
 
 def schema_differences(expected: StructType, actual: StructType) -> tuple[str, ...]:
-    """What differs in names and types, a sentence's part each; order, nullability and metadata do not count."""
-    wanted, found = ({each.name: each.dataType.simpleString() for each in schema} for schema in (expected, actual))
-    missing = [f"column '{name}' is missing in the sink" for name in wanted if name not in found]
-    extra = [f"the sink has a column '{name}' that the query has not" for name in found if name not in wanted]
+    """Return what differs in names and types, a sentence's part each; order, nullability and metadata do not count."""
+    wanted, held = ({field.name: field.dataType.simpleString() for field in schema} for schema in (expected, actual))
+    missing = [f"column '{name}' is missing in the sink" for name in wanted if name not in held]
+    extra = [f"the sink has a column '{name}' that the query has not" for name in held if name not in wanted]
     types = [
-        f"column '{name}' is {found[name]} in the sink and {wanted[name]} in the query"
+        f"column '{name}' is {held[name]} in the sink and {wanted[name]} in the query"
         for name in wanted
-        if name in found and wanted[name] != found[name]
+        if name in held and wanted[name] != held[name]
     ]
     return (*missing, *extra, *types)
 
@@ -114,9 +114,9 @@ def compare(
 def _less_rejected(
     sides: Mapping[str, DataFrame], rejected: DataFrame, schema: StructType, key: Sequence[str]
 ) -> DataFrame:
-    """The counted rows with the rejected ones counted as if the sink held them; _EXCUSED says how many that are.
+    """Return the counted rows with the rejected ones counted as if the sink held them, and how many in _EXCUSED.
 
-    Where a row replaces that of its key, the one that it was to replace is left out.
+    Where a row replaces that of its key, the row that it should have replaced is left out.
     """
     from pyspark.sql import functions as F
 
@@ -130,15 +130,15 @@ def _less_rejected(
         return counted
     keys = counted.where(f"{_EXCUSED} > 0").select(*[F.col(name).alias(f"key_{name}") for name in by]).distinct()
     same_key = [F.col(name).eqNullSafe(F.col(f"key_{name}")) for name in by]
-    known = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
+    marked = counted.join(keys.withColumn("replaced", F.lit(True)), same_key, "left")
     spare = F.col("replaced") & (F.col(ACTUAL) > F.col(EXPECTED))
     held = F.when(spare, F.col(EXPECTED)).otherwise(F.col(ACTUAL))
-    return known.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
+    return marked.select(*columns, EXPECTED, held.alias(ACTUAL), _EXCUSED)
 
 
 @contextmanager
 def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """The rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
+    """Yield the rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
     schema, key = expected.schema, list(held.key)
     wanted = _plain(expected, schema)
     sides = {EXPECTED: wanted, ACTUAL: _plain(held.rows, schema)}
@@ -160,12 +160,14 @@ def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
-    """For each side that has rows: how many, and the sums of the halves of two hashes of each row."""
+    """Return, for each side that has rows, their count and the sums of the halves of two hashes of each row."""
     from pyspark.sql import functions as F
 
     parts = [part for name, field in zip(expected.columns, schema, strict=True) for part in _parts(F.col(name), field)]
     hashes = [F.xxhash64(*parts), F.xxhash64(F.lit(1), *parts)]
-    halves = [half for each in hashes for half in (each.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(each, 32))]
+    halves = [
+        half for whole in hashes for half in (whole.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(whole, 32))
+    ]
     named = [half.alias(f"h{index}") for index, half in enumerate(halves)]
     both = expected.select(F.lit(0).alias("side"), *named).union(actual.select(F.lit(1).alias("side"), *named))
     sums = [F.sum(f"h{index}").alias(f"h{index}") for index in range(len(halves))]
@@ -173,19 +175,19 @@ def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataF
 
 
 def _parts(column: Column, field: StructField) -> Iterator[Column]:
-    """What of a column is hashed: a hash passes over NULL, so whether it is NULL goes in as well."""
+    """Yield the parts of a column that are hashed: a hash ignores NULL, so whether it is NULL is a part."""
     from pyspark.sql.types import StructType
 
     if isinstance(field.dataType, StructType):
-        for each in field.dataType:
-            yield from _parts(column[each.name], each)
+        for inner in field.dataType:
+            yield from _parts(column[inner.name], inner)
     else:
         yield column
     yield column.isNull()
 
 
 def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
-    """Each row once, with how often each side holds it, in the column of the side's name."""
+    """Return each row once, with how often each side holds it, in the column of the side's name."""
     from pyspark.sql import functions as F
 
     columns = next(iter(sides.values())).columns
@@ -201,22 +203,22 @@ def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _totalled(counted: DataFrame) -> DataFrame:
-    """The counted rows; how many rows each side holds, and how many the other side lacks, is observed on the way."""
+    """Return the counted rows, observing how many each side holds and how many the other side lacks."""
     from pyspark.sql import functions as F
 
     missing = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
     unexpected = F.greatest(F.col(ACTUAL) - F.col(EXPECTED), F.lit(0))
-    each = (F.col(EXPECTED), F.col(ACTUAL), missing, unexpected)
-    return counted.observe(_TOTALS, *[F.sum(column).alias(f"total{index}") for index, column in enumerate(each)])
+    totals = (F.col(EXPECTED), F.col(ACTUAL), missing, unexpected)
+    return counted.observe(_TOTALS, *[F.sum(column).alias(f"total{index}") for index, column in enumerate(totals)])
 
 
 def _differing(counted: DataFrame) -> DataFrame:
-    """The rows that one side holds more often than the other."""
+    """Return the rows that one side holds more often than the other."""
     return counted.where(f"{EXPECTED} <> {ACTUAL}")
 
 
 def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
+    """Return columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
     from pyspark.sql import functions as F
 
     ordered = frame.select(*[f"`{name}`" for name in schema.names])
@@ -231,7 +233,7 @@ def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
 def differences(
     rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...], *, most: int
 ) -> tuple[dict[str, Any], tuple[Difference, ...]]:
-    """How many rows of `rest` differ, by the kind of their difference, and the first of them.
+    """Return how many rows of `rest` differ, by the kind of their difference, and the first of them.
 
     `columns` are the names of the columns of `schema` in `rest`, which holds each row once with EXPECTED and ACTUAL; it
     is read twice. most: how many rows there are at most on both sides, the copies of one counted each.
@@ -242,17 +244,17 @@ def differences(
     ordered = pairs.orderBy(F.to_json(F.coalesce("expected", "actual"))).limit(MOST)
     if most <= MOST:
         first = ordered.collect()
-        found = Counter(row["kind"] for row in first)
+        kinds = Counter(row["kind"] for row in first)
     else:
         with _persisted(pairs):
-            found = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
+            kinds = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
             first = ordered.collect()
-    counts = {kind: int(found[kind]) for kind in ("missing", "unexpected", "different")}
+    counts = {kind: int(kinds[kind]) for kind in ("missing", "unexpected", "different")}
     return counts, tuple(_difference(row, schema.names, key) for row in first)
 
 
 def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...]) -> DataFrame:
-    """Each differing row beside its partner of the other side, with the kind of the difference."""
+    """Return each differing row with its partner of the other side and the kind of the difference."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -264,11 +266,11 @@ def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tu
     rank = F.row_number().over(Window.partitionBy(*by).orderBy(*order)).alias("rank")
 
     def side(more: str, less: str, name: str) -> DataFrame:
-        """The rows that one side holds more often, as many times as that, numbered among those of their key."""
+        """Return the rows that one side holds more often, as many times, numbered among those of their key."""
         times = F.explode(F.sequence(F.lit(1), (F.col(more) - F.col(less)).cast("int")))
         rows = rest.where(f"{more} > {less}").select(*columns, times.alias("copy")).select(*columns, rank)
         return rows.select(
-            F.struct(*columns).alias(name), *[F.col(each).alias(f"{name}_{each}") for each in by], "rank"
+            F.struct(*columns).alias(name), *[F.col(by_column).alias(f"{name}_{by_column}") for by_column in by], "rank"
         )
 
     left = side(EXPECTED, ACTUAL, "expected")
@@ -321,7 +323,7 @@ def holds(type_: DataType, *names: str) -> bool:
             kind = value.get("type")
             inner = [value.get(part) for part in ("elementType", "keyType", "valueType")]
             inner += [field["type"] for field in value.get("fields", [])]
-            return kind in names or any(search(each) for each in inner)
+            return kind in names or any(search(part_type) for part_type in inner)
         return value in names
 
     return search(text)

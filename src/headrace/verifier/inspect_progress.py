@@ -53,7 +53,7 @@ class WatermarkedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class NextWindow:
-    """The next window to close, of those whose length the query's text tells: when each source gives a row as late."""
+    """The next window to close, of those with a length in the query's text; `needs`: the event times that close it."""
 
     length: str
     ends: datetime
@@ -76,7 +76,7 @@ class Watermarks:
     windows: tuple[NextWindow, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as plain data, for `--json`."""
+        """Return the result as plain data, for `--json`."""
         plain = asdict(self)
         for window in plain["windows"]:
             window["needs"] = dict(window["needs"])
@@ -84,7 +84,7 @@ class Watermarks:
 
 
 def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Watermarks:
-    """The watermarks of the last `limit` batches, without a JVM. Raises CheckFailed, CheckpointError."""
+    """Return the watermarks of the last `limit` batches, without a JVM. Raises CheckFailed, CheckpointError."""
     with commanded(query):
         layout = layout_of(project, query)
         checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
@@ -94,7 +94,7 @@ def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Wat
         following_ms = entries[newest].watermark_ms if commit is None else commit.next_watermark_ms
         moved = [now.batch for before, now in pairwise(entries.values()) if now.watermark_ms != before.watermark_ms]
         since = max(moved, default=first) if following_ms == entries[newest].watermark_ms else None
-        records = [each for each in _records(project, layout) if each.batch in entries]
+        records = [record for record in _records(project, layout) if record.batch in entries]
         sources = tuple(_sources(project, query, records, since, _moment(following_ms)))
         return Watermarks(
             query=query.name,
@@ -111,7 +111,7 @@ def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Wat
 
 
 def _records(project: Project, layout: QueryLayout) -> list[BatchRecord]:
-    """What the history has of the generation's batches; nothing where it cannot be read."""
+    """Return the history's records of the generation's batches; none if it cannot be read."""
     file = history_file(project.local_storage)
     with suppress(HeadraceError):
         if file.exists():
@@ -125,11 +125,11 @@ def _sources(
 ) -> Iterator[WatermarkedSource]:
     declared = [source for source in project.sources_of(query) if source.watermark is not None]
     names = {source.name for source in declared}
-    given = [(record.batch, each) for record in records for each in record.sources if each.name in names and each.rows]
-    standing = {each.name for batch, each in given if since is not None and batch >= since}
+    given = [(record.batch, part) for record in records for part in record.sources if part.name in names and part.rows]
+    standing = {part.name for batch, part in given if since is not None and batch >= since}
     for source in declared:
         assert source.watermark is not None, "the others were left out"
-        own = [(batch, each.rows) for batch, each in given if each.name == source.name]
+        own = [(batch, part.rows) for batch, part in given if part.name == source.name]
         yield WatermarkedSource(
             source=source.name,
             column=source.watermark.column,
@@ -142,7 +142,7 @@ def _sources(
 
 
 def _windows(project: Project, query: Query, watermark_ms: int) -> Iterator[NextWindow]:
-    """The next window of each length, counted from 1970 as Spark does; one with another start is left out."""
+    """Yield the next window of each length, counted from 1970 as Spark does; one with another start is left out."""
     delays = [(source.name, source.watermark.delay) for source in project.sources_of(query) if source.watermark]
     for length, slide in sorted(window_lengths(project, query)):
         step, whole = (Duration.parse(text).milliseconds for text in (slide or length, length))
@@ -172,7 +172,7 @@ class SourceOffsets:
     """One source's share of a batch, by the name that the checkpoint has for it.
 
     start, end: its JSON offsets; None: it had given nothing yet. lag: what it holds behind the newest committed batch;
-    None: it cannot tell without Spark.
+    None: it is not known without Spark.
     """
 
     source: str
@@ -196,7 +196,7 @@ class BatchOffsets(PlainData):
 
 
 def inspect_offsets(project: Project, query: Query, batch: int | None = None) -> BatchOffsets:
-    """The offsets of `batch`, or of the newest one that was planned. Raises CheckFailed, CheckpointError."""
+    """Return the offsets of `batch`, or of the newest one that was planned. Raises CheckFailed, CheckpointError."""
     with commanded(query):
         layout = layout_of(project, query)
         checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
@@ -240,15 +240,15 @@ def inspect_offsets(project: Project, query: Query, batch: int | None = None) ->
 
 
 def known_batches(query: Query, checkpoint: Checkpoint, archive: Archive) -> tuple[int, int]:
-    """The first and the newest batch from which on all are known. Raises CheckFailed if there is none."""
+    """Return the first batch from which on all are known, and the newest one. Raises CheckFailed if there is none."""
     newest = checkpoint.last_batch
     if newest is None:
-        what = f"query '{query.name}' has planned no batch yet"
+        problem = f"query '{query.name}' has planned no batch yet"
         fix = f"run it first: headrace run {query.name}"
-        raise CheckFailed(code="HR588", what=what, fix=fix, where=query.where)
-    known = {*checkpoint.offset_numbers(), *archive.entries()}
+        raise CheckFailed(code="HR588", what=problem, fix=fix, where=query.where)
+    numbers = {*checkpoint.offset_numbers(), *archive.entries()}
     first = newest
-    while first - 1 in known:
+    while first - 1 in numbers:
         first -= 1
     return first, newest
 
@@ -270,7 +270,7 @@ def _shares(checkpoint: Checkpoint, name: str, start: str | None, end: str | Non
 
 
 def _numbers(offset: str | None) -> Iterator[tuple[str, int]]:
-    """The numbers of an offset that are known by a partition or a version: `{"topic":{"0":42}}`, `{"version":7}`."""
+    """Yield the numbers of an offset by partition or version: `{"topic":{"0":42}}`, `{"version":7}`."""
     try:
         value = json.loads(offset) if offset is not None else None
     except ValueError:
@@ -287,11 +287,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _lags(project: Project, query: Query, checkpoint: Checkpoint, archive: Archive) -> dict[str, Lag | None]:
-    """What each source still holds, where it can tell without Spark."""
-    through, found = checkpoint.last_committed, dict[str, Lag | None]()
+    """Return what each source still holds, as far as is known without Spark."""
+    through, lags = checkpoint.last_committed, dict[str, Lag | None]()
     for source in project.sources_of(query):
         with suppress(HeadraceError, OSError):
             if through is not None:
                 prefix = committed_prefix(checkpoint, archive, [source.name], through, since=through)
-                found[source.name] = source.connector.lag(prefix[source.name])
-    return found
+                lags[source.name] = source.connector.lag(prefix[source.name])
+    return lags

@@ -64,7 +64,7 @@ class StateLook:
     operators: tuple[OperatorState, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The state as plain data, for `--json`."""
+        """Return the state as plain data, for `--json`."""
         return asdict(self)
 
 
@@ -77,7 +77,7 @@ def show_state(
     limit: int = 5,
     spark: SparkSession | None = None,
 ) -> StateLook:
-    """The state that `batch` of `query` (None: the last one that was committed) left behind; nothing is changed.
+    """Read the state that `batch` of `query` (None: the last committed one) left; nothing is changed.
 
     key: only rows whose key has these values, by the names of its columns. limit: so many samples of each part.
     Raises CheckpointError where there is no state, or Spark has none of that batch any more.
@@ -96,8 +96,8 @@ def show_state(
         shown = last if batch is None else batch
         settings = {PARTITIONS: str(partitions), **checkpoint_format(project, checkpoint)}
         with borrowed(project, spark) as session, applied(session, settings):
-            found = _operators(session, declared, checkpoint, shown, key or {}, limit)
-            return StateLook(query=query, batch=shown, operators=tuple(found))
+            operators = _operators(session, declared, checkpoint, shown, key or {}, limit)
+            return StateLook(query=query, batch=shown, operators=tuple(operators))
 
 
 def _operators(
@@ -112,8 +112,10 @@ def _operators(
         except CheckpointError:
             raise
         except Exception as error:
-            what = f"Spark cannot read what batch {batch} left in operator {operator.number}: {sentence_of(error)}"
-            raise _missing(query, what, "name a newer batch with --batch; Spark keeps the newest ones alone") from error
+            problem = f"Spark cannot read what batch {batch} left in operator {operator.number}: {sentence_of(error)}"
+            raise _missing(
+                query, problem, "name a newer batch with --batch; Spark keeps the newest ones alone"
+            ) from error
         yield OperatorState(
             number=operator.number,
             name=operator.name,
@@ -124,13 +126,13 @@ def _operators(
 
 
 def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], limit: int) -> StatePart:
-    # A variable that is a list or a map has columns of its own names beside the key.
+    # A variable that is a list or a map has columns of its own names after the key.
     held = [column for column in frame.columns if column not in ("key", "partition_id")]
     chosen = _chosen(query, frame, key)
     return StatePart(
         name=name,
         key=frame.schema["key"].dataType.simpleString(),
-        value=", ".join(f"{each} {frame.schema[each].dataType.simpleString()}" for each in held),
+        value=", ".join(f"{part} {frame.schema[part].dataType.simpleString()}" for part in held),
         rows=chosen.count(),
         sample=tuple(row.asDict(recursive=True) for row in chosen.select("key", *held).limit(limit).collect()),
     )
@@ -139,7 +141,7 @@ def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], lim
 def _frames(
     spark: SparkSession, checkpoint: Checkpoint, operator: StateOperator, batch: int
 ) -> Iterator[tuple[str, DataFrame]]:
-    """The parts of an operator's state by their names."""
+    """Yield the parts of an operator's state by their names."""
     option, names = ("joinSide", ("left", "right")) if operator.name == JOIN else ("stateVarName", operator.variables)
     for name in names or ("",):
         options = {option: name} if name else {}
@@ -147,7 +149,7 @@ def _frames(
 
 
 def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:
-    """The rows with these values in the key, each read as the column's type."""
+    """Return the rows with these values in the key, each read as the column's type."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -161,5 +163,5 @@ def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame
     return frame
 
 
-def _missing(query: Query, what: str, fix: str) -> CheckpointError:
-    return CheckpointError(code="HR588", what=f"the state of query '{query.name}' cannot be shown: {what}", fix=fix)
+def _missing(query: Query, problem: str, fix: str) -> CheckpointError:
+    return CheckpointError(code="HR588", what=f"the state of query '{query.name}' cannot be shown: {problem}", fix=fix)

@@ -40,8 +40,8 @@ class LateInput:
     rows: DataFrame
 
 
-def counts(dropped: LateInput) -> Iterator[OperatorLateRows]:
-    """How many rows the operator dropped in each batch that dropped any, in order."""
+def count_by_batch(dropped: LateInput) -> Iterator[OperatorLateRows]:
+    """Count the rows that the operator dropped in each batch that dropped any, in order."""
     for row in dropped.rows.groupBy("batch", _micros("watermark")).count().orderBy("batch").collect():
         yield OperatorLateRows(
             operator=dropped.operator,
@@ -51,8 +51,8 @@ def counts(dropped: LateInput) -> Iterator[OperatorLateRows]:
         )
 
 
-def listed(late: Iterable[LateInput], most: int) -> Iterator[LateRow]:
-    """The first rows that the operators dropped, of each the oldest batch first; `most` of them all."""
+def list_late_rows(late: Iterable[LateInput], most: int) -> Iterator[LateRow]:
+    """List the first rows that each operator dropped, the oldest batch first; at most `most` in all."""
     for dropped in late:
         rows = dropped.rows.select("batch", _micros("watermark"), _micros("time"), "row")
         for row in rows.orderBy("batch", "time").limit(most).collect() if most > 0 else ():
@@ -67,14 +67,14 @@ def listed(late: Iterable[LateInput], most: int) -> Iterator[LateRow]:
 
 
 def _micros(name: str) -> Column:
-    """A timestamp as a number, which Python does not move into the machine's own time zone."""
+    """Return a timestamp as a number, which Python does not move into the machine's own time zone."""
     from pyspark.sql import functions as F
 
     return F.unix_micros(F.col(name)).alias(name)
 
 
 def _moment(micros: int) -> datetime:
-    # Whole seconds by themselves, so that no microsecond is rounded.
+    # Seconds and microseconds apart, so that nothing is rounded.
     return instant(micros // 1_000_000).replace(microsecond=micros % 1_000_000)
 
 
@@ -97,18 +97,19 @@ class Rewritten:
 
 
 def steps(tree: Tree, operators: Sequence[PlannedOperator], evict_ms: Sequence[int]) -> Mapping[int, OperatorStep]:
-    """The operators of `tree` by the identity of their nodes; `operators` are listed from the result downwards."""
-    found = enumerate(zip(stateful(tree), operators, evict_ms, strict=True))
+    """Return the operators of `tree` by the identity of their nodes; `operators` go from the result downwards."""
+    numbered = enumerate(zip(stateful(tree), operators, evict_ms, strict=True))
     return {
-        id(node): OperatorStep(number=at, operator=operator, evict_ms=evict) for at, (node, operator, evict) in found
+        id(node): OperatorStep(number=at, operator=operator, evict_ms=evict) for at, (node, operator, evict) in numbered
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rewriting:
-    """How a plan is rewritten: its operators, and the last batch whose late rows are in the result all the same.
+    """How a plan is rewritten.
 
-    named: whether each row says where it came from, so that late rows do too.
+    replayed: the last batch whose late rows were brought back into the result. named: whether each row carries its
+    origin, so that late rows do too.
     """
 
     spark: SparkSession
@@ -117,32 +118,32 @@ class Rewriting:
     replayed: int
     named: bool
 
-    def of(self, tree: Tree) -> Rewritten:
-        """The plan with a filter below each operator that drops rows, and one above each that has not closed all."""
+    def rewrite(self, tree: Tree) -> Rewritten:
+        """Add a filter below each operator that drops rows, and one above each that has not closed all groups."""
         if not tree.from_source or not tree.below:
             return Rewritten(plan=tree.plan)
         step = self.steps.get(id(tree))
         below = [self._input(step, at, child) for at, child in enumerate(tree.below)]
-        plan = plans.with_children(self.spark, tree.plan, [each.plan for each in below])
+        plan = plans.with_children(self.spark, tree.plan, [part.plan for part in below])
         if step is not None and step.operator.kind == "DeduplicateWithinWatermark":
             plan = plans.deduplicated(self.spark, plan)
         if step is not None and step.operator.closing is not None and self.query.mode == "append":
             plan = self._without_open(step, tree, plan, step.operator.closing)
         return Rewritten(
             plan=plan,
-            late=tuple(late for each in below for late in each.late),
-            incomplete=tuple(finding for each in below for finding in each.incomplete),
+            late=tuple(late for part in below for late in part.late),
+            incomplete=tuple(finding for part in below for finding in part.incomplete),
         )
 
     def _input(self, step: OperatorStep | None, at: int, child: Tree) -> Rewritten:
-        """What a node takes from its child: of an operator that drops late rows, the others."""
+        """Rewrite the child of a node; below an operator that drops late rows, without them."""
         column = step.operator.late[at] if step is not None else None
         if step is None or column is None or step.operator.covered[at]:
-            return self.of(child)
+            return self.rewrite(child)
         return self._without_late(step, at, child, column)
 
     def _without_late(self, step: OperatorStep, at: int, child: Tree, column: int) -> Rewritten:
-        """The child of an operator without the rows that the operator drops, as the time in `column` tells."""
+        """Return the child of an operator without the rows that it drops by the time in `column`."""
         from pyspark.sql import functions as F
 
         attributes = plans.attributes(child.plan)
@@ -153,8 +154,8 @@ class Rewriting:
         except plans.UntraceableError as node:
             return Rewritten(plan=child.plan, incomplete=(untraceable(self.query, node),))
         behind = plans.end_micros(self.spark, attributes[column]) <= F.col(LATE)
-        # False for a row that was brought back, NULL for one in time. The time is looked at once: an expression that
-        # stands twice over the windows of a sliding one is made a function by Spark, in code that does not compile.
+        # False for a row that was brought back, NULL for one in time. The time stands once in the plan: where an
+        # expression stands twice over sliding windows, Spark makes a function of it, in code that does not compile.
         judged = carried.withColumn(_IS_LATE, F.when(behind, F.col(BATCH) > self.replayed))
         counted = judged.observe(
             f"{LATE_METRIC}{step.number}_{at}",
@@ -167,13 +168,13 @@ class Rewriting:
             F.col(BATCH).cast("int").alias("batch"),
             F.timestamp_micros(F.col(LATE)).alias("watermark"),
             F.timestamp_micros(moment).alias("time"),
-            F.struct(*[plans.column_of(self.spark, each) for each in attributes]).alias("row"),
+            F.struct(*[plans.column_of(self.spark, attribute) for attribute in attributes]).alias("row"),
             *([F.col(ORIGIN).alias("origin")] if self.named else []),
         )
         return Rewritten(plan=analysed_plan(kept), late=(LateInput(operator=step.operator.kind, rows=dropped),))
 
     def _revived(self, operator: PlannedOperator, attribute: Any) -> Column:
-        """How many rows are not late although a session that they would have prolonged may have been closed."""
+        """Count the rows that are not late, although a session that they would have prolonged may have been closed."""
         from pyspark.sql import functions as F
 
         if not operator.session or self.query.mode == "complete":
@@ -182,7 +183,7 @@ class Rewriting:
         return F.count_if(~_is_late() & (start <= F.col(LATE)))
 
     def _without_open(self, step: OperatorStep, tree: Tree, plan: Any, closing: int) -> Any:
-        """An aggregation without the groups that are still open, by the time in column `closing` of its child."""
+        """Return an aggregation without the groups that are still open by the time in column `closing` of its child."""
         from pyspark.sql import functions as F
 
         attribute = plans.attributes(tree.below[0].plan)[closing]
@@ -197,10 +198,10 @@ class Rewriting:
         return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
 
 
-def latest(
+def latest_by_key(
     spark: SparkSession, query: Query, tree: Tree, key: tuple[str, ...]
 ) -> tuple[DataFrame, tuple[Finding, ...]]:
-    """A stateless query in update mode: of each key, the row of the last batch that had it, or why that is unknown."""
+    """Return, for a stateless query in update mode, each key's row of its last batch, and why it may be unknown."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -209,7 +210,7 @@ def latest(
         carried = plans.frame_of(spark, plans.with_provenance(spark, tree))
     except plans.UntraceableError as node:
         return plans.frame_of(spark, tree.plan), (untraceable(query, node),)
-    by = [plans.column_of(spark, each) for each in attributes if plans.name_of(each) in key]
+    by = [plans.column_of(spark, attribute) for attribute in attributes if plans.name_of(attribute) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
     return plans.only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()
 
@@ -224,9 +225,9 @@ def _is_late() -> Column:
 class Caveat(Finding):
     """A reason why a difference does not prove the sink wrong.
 
-    settled_by_rerun: another run over the same batches tells. by_order: but that run may differ as well, because rows
-    of one batch have no order. of_held_rows: void where the rows that an operator holds back cannot explain the
-    difference. of_equal_rows: void where the answer has no equal rows.
+    settled_by_rerun: another run over the same batches decides. by_order: but that run may differ as well, because rows
+    of one batch have no order. of_held_rows: void if the rows that an operator holds back cannot explain the
+    difference. of_equal_rows: void if the answer has no equal rows.
     """
 
     settled_by_rerun: bool = False
@@ -236,8 +237,8 @@ class Caveat(Finding):
 
 
 def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[PlannedOperator, ...]) -> Iterator[Finding]:
-    """The caveats that the query's own plan raises."""
-    yield from _asked_again(query, stream, tree)
+    """Return the caveats that follow from the query's own plan."""
+    yield from _changing_answers(query, stream, tree)
     for operator in operators:
         if operator.by_order:
             yield _by_order(
@@ -245,10 +246,10 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Planne
                 f"query '{query.name}' keeps the duplicate that came first, and a batch knows no order",
                 "drop duplicates by every column that is used afterwards, so that they do not differ",
             )
-        if operator.kind == "Join" or any(each in operator.kind for each in ARBITRARY_STATE):
+        if operator.kind == "Join" or any(name in operator.kind for name in ARBITRARY_STATE):
             kind = "a join of two streams" if operator.kind == "Join" else "an operator with a state of its own"
-            what = f"what {kind} drops, or has not given out yet, cannot be determined from outside"
-            yield undetermined(query, what, "compare the differing rows below by hand", of_held_rows=True)
+            problem = f"what {kind} drops, or has not given out yet, cannot be determined from outside"
+            yield undetermined(query, problem, "compare the differing rows below by hand", of_held_rows=True)
     for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
         yield _by_order(
             query,
@@ -258,64 +259,46 @@ def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[Planne
         )
 
 
-def undetermined(query: Query, what: str, fix: str, *, by_rerun: bool = True, of_held_rows: bool = False) -> Finding:
-    """Why a difference may be right."""
+def undetermined(query: Query, problem: str, fix: str, *, by_rerun: bool = True, of_held_rows: bool = False) -> Finding:
+    """Return why a difference may be right."""
     return Caveat(
-        code="HR706", settled_by_rerun=by_rerun, of_held_rows=of_held_rows, what=what, fix=fix, where=query.where
+        code="HR706", settled_by_rerun=by_rerun, of_held_rows=of_held_rows, what=problem, fix=fix, where=query.where
     )
 
 
-def _by_order(query: Query, what: str, fix: str, *, of_equal_rows: bool = False) -> Finding:
+def _by_order(query: Query, problem: str, fix: str, *, of_equal_rows: bool = False) -> Finding:
     return Caveat(
         code="HR641",
         settled_by_rerun=True,
         by_order=True,
         of_equal_rows=of_equal_rows,
-        what=what,
+        what=problem,
         fix=fix,
         where=query.where,
     )
 
 
 def untraceable(query: Query, node: plans.UntraceableError) -> Finding:
-    """Rows pass through something that cannot tell which batch they came in."""
-    what = f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late"
-    return undetermined(query, what, "use column expressions there, or judge the differing rows by hand")
-
-
-def revived_sessions(query: Query, rows: int) -> Finding:
-    """A row was in time, but the session that it would have prolonged was closed."""
-    what = f"{rows} rows in time for a session of their own may have missed one that was closed already"
-    fix = "allow more delay in the source's watermark; compare the differing sessions below by hand"
-    return undetermined(query, what, fix)
-
-
-def unfit_key(query: Query, key: tuple[str, ...], rows: int) -> Finding:
-    """The sink keeps one row where the answer has several."""
-    return Finding(
-        code="HR709",
-        what=f"{rows} rows of query '{query.name}' share their key ({', '.join(key)}) with another row of the answer",
-        fix="choose columns as the sink's key that identify a row of the result",
-        where=query.where,
-    )
+    """Return the caveat for rows that lose their batch on the way."""
+    problem = f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late"
+    return undetermined(query, problem, "use column expressions there, or judge the differing rows by hand")
 
 
 def order_of_rows(query: Query, of: str) -> Finding:
-    """What the batch answer gives depends on which row comes first."""
-    what = f"what query '{query.name}' gives depends on the order in which rows come: {of}"
-    return _by_order(query, what, "sort what is collected, or choose by columns in which no two rows are equal")
+    """Return the caveat for an answer that depends on which row comes first."""
+    problem = f"what query '{query.name}' gives depends on the order in which rows come: {of}"
+    return _by_order(query, problem, "sort what is collected, or choose by columns in which no two rows are equal")
 
 
-def _asked_again(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
+def _changing_answers(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
     facts = plan_facts(stream)
     by_clock = ["timeouts by the clock"] if facts.by_clock else []
-    asked = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
-    if asked:
-        yield Finding(
-            code="HR241",
-            what=f"query '{query.name}' may answer otherwise when it is asked again: {', '.join(asked[:3])}",
-            fix="compute the value from the row's own columns",
-            where=query.where,
+    calls = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
+    if calls:
+        yield query.finding(
+            "HR241",
+            f"may answer otherwise when it is asked again: {', '.join(calls[:3])}",
+            "compute the value from the row's own columns",
             severity="note",
         )
     if ordered := by_order(tree):

@@ -1,15 +1,16 @@
 """The rows that a query dropped as late: listed, written out, or brought back into the result.
 
 A row is late for a group of event times when the watermark has passed the group's end. Watermarks never go back, so
-every later row of that group is late too, and Spark has let its state go: the query writes no row of it any more. So
-rows can be brought back into one aggregation by windows or by the event time itself. Sessions grow together, groups of
-a second operator may still be open, and a deduplication or a join has no groups: there rows are not brought back.
+every later row of that group is late too, and Spark has removed its state: the query writes no row of it any more. So
+rows can be brought back into one aggregation by windows or by the event time itself. They cannot where sessions may
+merge, where groups of a second operator may still be open, or where a deduplication or a join has no groups.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
@@ -32,10 +33,9 @@ from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
-from headrace.verifier.answer import BatchAnswer, answer, prefix_of
-from headrace.verifier.batch_ranges import version_ranges
+from headrace.verifier.answer import BatchAnswer, BatchQuery
 from headrace.verifier.comparison import compare, corrections, schema_differences
-from headrace.verifier.late_and_open import LATE_METRIC, LateInput, counts, listed
+from headrace.verifier.late_and_open import LATE_METRIC, LateInput, count_by_batch, list_late_rows
 from headrace.verifier.proof import blockers, committed_batch, reads_much, uncommitted
 from headrace.verifier.verdict import Lateness, Replayed
 
@@ -53,12 +53,12 @@ def late(
     replay: bool = False,
     spark: SparkSession | None = None,
 ) -> Lateness:
-    """The rows that `query` dropped as late in the committed batches from `since` on, with the first `limit` of them.
+    """Count the rows that `query` dropped as late in the committed batches from `since` on; list the first `limit`.
 
-    `to`: a directory into which they are written, once each, as their sources gave them. `replay`: all that were not
-    brought back yet are brought back into the result, for which the query must not be running. Without both nothing is
-    written, and the query may be running. Raises CheckpointError or SourceError when the prefix can no longer be read,
-    and CheckFailed or SinkError when rows cannot be brought back or written.
+    `to`: a directory into which each is written once, as its source gave it. `replay`: bring all that are not yet in
+    the result back into it, for which the query must not be running. Without both nothing is written, and the query may
+    be running. Raises CheckpointError or SourceError when the prefix can no longer be read, and CheckFailed or
+    SinkError when rows cannot be brought back or written.
     """
     declared = project.query(query)
     with commanded(declared):
@@ -70,43 +70,50 @@ def late(
         if unreadable or committed is None or since > committed:
             return Lateness(query=query, batch=committed, since=since, findings=unreadable)
         directory = None if to is None else late_directory(project, declared, to)
-        with (
-            borrowed(project, spark, much=reads_much(project, [query])) as spark,
-            applied(spark, session_settings(project, spark)),
-            registered_tables(project, declared, spark),
-        ):
-            done = apply_late_rows(project, declared, layout, spark) if replay else None
-            prefix = prefix_of(project, declared, layout, committed, since=since)
-            over = version_ranges(project, declared, layout, committed, spark, since=since)
-            asked = answer(project, declared, replace(prefix, named=directory is not None), spark, over)
-            replayed, unknown = _replayed(project, declared, layout)
-            files = () if directory is None else tuple(late_files(asked.late, directory, query, layout.generation))
+        with _prepared_session(project, declared, spark, much=reads_much(project, [query])) as spark:
+            replay_result = apply_late_rows(project, declared, layout, spark) if replay else None
+            late_query = BatchQuery.committed(project, declared, layout, spark, committed, since=since)
+            answer = late_query.over(replace(late_query.prefix, named=directory is not None)).answer()
+            replayed, unknown = _last_replayed(project, declared, layout)
+            files = () if directory is None else tuple(late_files(answer.late, directory, query, layout.generation))
             return Lateness(
                 query=query,
                 batch=committed,
                 since=since,
-                batches=tuple(each for dropped in asked.late for each in counts(dropped)),
-                rows=tuple(listed(asked.late, limit)),
+                batches=tuple(count for dropped in answer.late for count in count_by_batch(dropped)),
+                rows=tuple(list_late_rows(answer.late, limit)),
                 replayed=replayed,
-                replay=done,
+                replay=replay_result,
                 exported=files,
-                findings=(*_findings(declared, asked), *unknown),
+                findings=(*_findings(declared, answer), *unknown),
             )
 
 
-def _findings(query: Query, asked: BatchAnswer) -> Iterator[Finding]:
-    for finding in asked.incomplete:
+@contextmanager
+def _prepared_session(
+    project: Project, query: Query, spark: SparkSession | None, *, much: bool = False
+) -> Iterator[SparkSession]:
+    """Yield a session in which the batch query can be built."""
+    with (
+        borrowed(project, spark, much=much) as spark,
+        applied(spark, session_settings(project, spark)),
+        registered_tables(project, query, spark),
+    ):
+        yield spark
+
+
+def _findings(query: Query, answer: BatchAnswer) -> Iterator[Finding]:
+    for finding in answer.incomplete:
         yield finding.weighed("error")
-    if not asked.incomplete and not asked.late:
-        why = "no state of it is bounded by a watermark" if asked.operators else "it keeps no state"
-        if asked.operators and query.mode == "complete":
+    if not answer.incomplete and not answer.late:
+        why = "no state of it is bounded by a watermark" if answer.operators else "it keeps no state"
+        if answer.operators and query.mode == "complete":
             why = "complete mode keeps every group"
-        what = f"query '{query.name}' can drop no row as late: {why}"
-        yield Finding(code="HR690", what=what, where=query.where)
+        yield query.finding("HR690", f"can drop no row as late: {why}")
 
 
-def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
-    """The last batch whose late rows were brought back; a sink that does not answer hides no late row."""
+def _last_replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int | None, tuple[Finding, ...]]:
+    """Return the last batch whose late rows were brought back; a sink that does not answer hides no late row."""
     run = sink_context(project, query, layout)
     try:
         return None if query.sink.corrections is None else query.sink.corrections.last(run), ()
@@ -115,34 +122,29 @@ def _replayed(project: Project, query: Query, layout: QueryLayout) -> tuple[int 
 
 
 def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
-    """The directory that rows of `query` may be written to; made if it is not there.
+    """Create the directory that rows of `query` are written to, if it does not exist.
 
-    Raises CheckFailed where a source of the query would take them for new rows, PlatformError if it cannot be made.
+    Raises CheckFailed if a source of the query would read them as new rows, PlatformError if it cannot be created.
     """
-    found = Path(to).resolve()
+    directory = Path(to).resolve()
     for source in project.sources_of(query):
-        if any(found.is_relative_to(place) for place in _places(source.connector)):
-            raise CheckFailed(
-                code="HR663",
-                what=f"source '{source.name}' of query '{query.name}' reads '{found}', and would read its late "
-                "rows again",
-                fix="name another directory",
-                where=source.where,
-            )
+        if any(directory.is_relative_to(place) for place in _directories(source.connector)):
+            problem = f"source '{source.name}' of query '{query.name}' reads '{directory}', and would read late rows"
+            raise CheckFailed(code="HR663", what=f"{problem} again", fix="name another directory", where=source.where)
     try:
-        found.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(found, error) from error
-    return found
+        raise _unwritable(directory, error) from error
+    return directory
 
 
 def late_files(late: Iterable[LateInput], home: Path, query: str, generation: int) -> Iterator[Path]:
-    """Write each late row once, however many operators dropped it; yields every file that holds rows of them.
+    """Write each late row once, however many operators dropped it; yield every file that holds some.
 
-    What a committed batch dropped never changes, so a file that is there already is whole and stays. Others appear
-    under their names only when they are whole.
+    What a committed batch dropped never changes, so an existing file is complete and stays. New files get their names
+    only when they are complete.
     """
-    rows = _once_each(late)
+    rows = _distinct_rows(late)
     ordered = [] if rows is None else rows.orderBy("source", "batch", "number").toLocalIterator(prefetchPartitions=True)
     try:
         for (source, batch), lines in groupby(ordered, key=lambda row: (row["source"], row["batch"])):
@@ -153,19 +155,19 @@ def late_files(late: Iterable[LateInput], home: Path, query: str, generation: in
         raise _unwritable(home, error) from error
 
 
-def _once_each(late: Iterable[LateInput]) -> DataFrame | None:
-    """Each late row once, however many operators dropped it, as its source gave it; None where none can be dropped."""
+def _distinct_rows(late: Iterable[LateInput]) -> DataFrame | None:
+    """Return each late row once, as its source gave it; None where none can be dropped."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    told = ("batch", "watermark", "time", "origin.source", "origin.number", "origin.line")
-    frames = [dropped.rows.select(F.lit(dropped.operator).alias("operator"), *told) for dropped in late]
+    columns = ("batch", "watermark", "time", "origin.source", "origin.number", "origin.line")
+    frames = [dropped.rows.select(F.lit(dropped.operator).alias("operator"), *columns) for dropped in late]
     firsts = [F.min(name).alias(name) for name in ("line", "watermark", "time", "operator")]
     return reduce(DataFrame.union, frames).groupBy("source", "batch", "number").agg(*firsts) if frames else None
 
 
 def _write_once(file: Path, lines: Iterable[str]) -> None:
-    """Let a file hold `lines`, unless it is there already. Raises OSError."""
+    """Write `lines` into a file unless it exists. Raises OSError."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as out:
@@ -173,49 +175,44 @@ def _write_once(file: Path, lines: Iterable[str]) -> None:
 
 
 def write_late_rows(project: Project, query: Query, layout: QueryLayout, spark: SparkSession, batches: range) -> None:
-    """Let the late rows of `batches`, which are committed, be in their files, for the query that takes them.
+    """Write the late rows of `batches`, which are committed, into the files that their query reads.
 
-    Raises CheckFailed where it is not known which were late, CheckpointError or SourceError where the rows can no
-    longer be read, and PlatformError where the files cannot be written.
+    Raises CheckFailed if it is not known which were late, CheckpointError or SourceError if the rows can no longer be
+    read, and PlatformError if the files cannot be written.
     """
     from pyspark.sql import functions as F
 
-    with (
-        borrowed(project, spark) as spark,
-        applied(spark, session_settings(project, spark)),
-        registered_tables(project, query, spark),
-    ):
-        prefix = prefix_of(project, query, layout, batches[-1], since=batches[0])
-        over = version_ranges(project, query, layout, batches[-1], spark, since=batches[0])
-        asked = answer(project, query, replace(prefix, named=True), spark, over)
-        if asked.incomplete:
-            raise CheckFailed(asked.incomplete)
-        rows = _once_each(asked.late)
+    with _prepared_session(project, query, spark) as spark:
+        late_query = BatchQuery.committed(project, query, layout, spark, batches[-1], since=batches[0])
+        answer = late_query.over(replace(late_query.prefix, named=True)).answer()
+        if answer.incomplete:
+            raise CheckFailed(answer.incomplete)
+        rows = _distinct_rows(answer.late)
         if rows is None:
             return
-        told = F.to_json(F.struct(*[F.col(name[5:]).alias(name) for name in LATE_NAMES]), WHOLE_JSON_UTC)
-        # The two objects as one.
-        line = F.concat(F.rtrim(told, F.lit("}")), F.lit(","), F.substr("line", F.lit(2)))
+        about_row = F.to_json(F.struct(*[F.col(name[5:]).alias(name) for name in LATE_NAMES]), WHOLE_JSON_UTC)
+        # The two objects become one.
+        line = F.concat(F.rtrim(about_row, F.lit("}")), F.lit(","), F.substr("line", F.lit(2)))
         ordered = rows.orderBy("batch", "source", "number").select("batch", line.alias("line"))
         with writing_to(layout.late):
             for batch, lines in groupby(ordered.toLocalIterator(prefetchPartitions=True), key=lambda row: row["batch"]):
                 _write_once(late_file(layout, batch), (row["line"] for row in lines))
 
 
-def _places(connector: object) -> Iterator[Path]:
-    """The directories that a connector names in its options."""
+def _directories(connector: object) -> Iterator[Path]:
+    """Return the directories that a connector names in its options."""
     for option in path_options(connector):
         value = getattr(connector, option)
         if isinstance(value, str) and "://" not in value:
-            # Of a pattern, the part that every match begins with.
+            # Of a pattern, the part before its first wildcard.
             parts = Path(value).parts
             plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[{")), len(parts))
             yield Path(*parts[:plain]).resolve()
 
 
 def _unwritable(home: Path, error: OSError) -> PlatformError:
-    what = f"late rows cannot be written to '{home}': {error.strerror or error}"
-    return PlatformError(code="HR663", what=what, fix="name a directory that can be written")
+    problem = f"late rows cannot be written to '{home}': {error.strerror or error}"
+    return PlatformError(code="HR663", what=problem, fix="name a directory that can be written")
 
 
 def apply_late_rows(
@@ -223,8 +220,8 @@ def apply_late_rows(
 ) -> Replayed:
     """Bring every late row of the batches in the sink back into its result, in one transaction of the sink.
 
-    Only a result that is proved right is changed. Called again, or after a crash, it brings back what is still missing.
-    Raises CheckFailed or SinkError; then nothing was changed.
+    Only a result that is proved right is changed. Called again, or after a crash, this brings back what is still
+    missing. Raises CheckFailed or SinkError; then nothing was changed.
     """
     fix = "stop it first, bring late rows back, and start it again; nothing is lost"
     require_stopped(project, query, fix=fix)
@@ -241,43 +238,42 @@ def apply_late_rows(
         raise _irreplayable(query, "its sink has no key by which a row could be replaced")
     if held.batch is None or (committed is not None and held.batch < committed):
         raise _unproved(query)
-    prefix = prefix_of(project, query, layout, held.batch)
-    over = version_ranges(project, query, layout, held.batch, spark)
-    before = answer(project, query, prefix, spark, over, held.key, replayed=held.replayed)
-    for reason in _obstacles(query, before, held.key):
+    batch_query = BatchQuery.committed(project, query, layout, spark, held.batch, key=held.key, replayed=held.replayed)
+    before = batch_query.answer()
+    for reason in _obstacles(before, held.key):
         raise _irreplayable(query, reason)
     late = _require_proved(query, before, held)
     if not late:
         return Replayed(late=0, written=0, deleted=0)
-    after = answer(project, query, prefix, spark, over, held.key, replayed=held.batch).frame
-    with corrections(after, held) as (changed, gone):
-        sink.corrections.apply(Correction(snapshot=held, rows=changed, deletes=gone, late=late), run)
-        return Replayed(late=late, written=changed.count(), deleted=gone.count())
+    after = replace(batch_query, replayed=held.batch).answer()
+    with corrections(after.frame, held) as (rows, deletes):
+        sink.corrections.apply(Correction(snapshot=held, rows=rows, deletes=deletes, late=late), run)
+        return Replayed(late=late, written=rows.count(), deleted=deletes.count())
 
 
-def _obstacles(query: Query, asked: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
-    """Why late rows cannot be brought back for certain."""
-    if not asked.operators:
+def _obstacles(answer: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
+    """Return why late rows cannot be brought back for certain."""
+    if not answer.operators:
         return
-    if len(asked.operators) > 1:
+    if len(answer.operators) > 1:
         yield "it has more than one operator with state, and the groups of the next one may still be open"
-    (operator, *_) = asked.operators
+    operator = answer.operators[0]
     if operator.kind != "Aggregate":
         yield f"{operator.kind} is no aggregation, so there is no group that the watermark has closed for good"
     if operator.session:
         yield "a late row can make one session of two, and the sink holds both"
-    if asked.late and not set(asked.by_time) & set(key):
+    if answer.late and not set(answer.by_time) & set(key):
         yield f"the sink's key ({', '.join(key)}) holds no window or event time, so later rows may replace one another"
-    yield from (caveat.what for caveat in asked.caveats)
+    yield from (caveat.what for caveat in answer.caveats)
 
 
 def _require_proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
-    """How many late rows the sink lacks; raises CheckFailed if it does not hold everything else."""
+    """Return how many late rows the sink lacks; raise CheckFailed if it does not hold everything else."""
     differing = schema_differences(before.frame.schema, held.rows.schema)
-    found = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
-    if found is None or not found.equal:
+    comparison = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
+    if comparison is None or not comparison.equal:
         raise _unproved(query)
-    return found.observed(LATE_METRIC)
+    return comparison.observed(LATE_METRIC)
 
 
 def _unproved(query: Query) -> CheckFailed:

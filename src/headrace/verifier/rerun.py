@@ -1,9 +1,9 @@
-"""A query run once more as a stream, over the very batches that it has committed, into a directory that is thrown away.
+"""A query run again as a stream, over the batches that it has committed, into a temporary directory.
 
 State functions have no batch form, and what an outer join or a session gives out depends on when the watermark moved. A
-second run under the same batches and the same watermarks shows what the sink must hold: each batch's rows are let into
-the directory that the stream reads only while the batch before is written, so that Spark makes the batches that the
-checkpoint tells of, those without data among them.
+second run with the same batches and the same watermarks shows what the sink must hold. The rows of a batch are moved
+into the directory that the stream reads while the batch before is being written, so that Spark makes the batches that
+the checkpoint has, those without data among them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, Checkpoint, watermarks
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
-from headrace.model import Project, Query
+from headrace.model import Query
 from headrace.spark.jvm.session_conf import applied
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.private import scratch
-from headrace.verifier.answer import Prefix, is_untimed
-from headrace.verifier.batch_ranges import VersionRanges
+from headrace.verifier.answer import BatchQuery, is_untimed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# More take too long: Spark needs a few tenths of a second for each, whatever it holds.
+# More take too long: Spark needs a few tenths of a second for a batch, whatever it holds.
 MOST_BATCHES = 1_000
 _ORDER = "__headrace_order"
 _UNNAMED = {
@@ -46,62 +45,60 @@ _UNNAMED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun:
-    """What is run again.
+    """Another run of a query over its committed prefix.
 
     left_out: batches in which Spark only moved state.
     conf: the settings that the checkpoint keeps.
     """
 
-    project: Project
-    query: Query
-    prefix: Prefix
-    over: VersionRanges
+    batch_query: BatchQuery
     left_out: frozenset[int]
     conf: Mapping[str, str]
 
-    def obstacle(self, *, replayed: int | None = None) -> Finding | None:
-        """Why it cannot be run again; `replayed`: the last batch whose late rows were brought back into the result."""
-        if replayed is not None:
+    def obstacle(self) -> Finding | None:
+        """Return why the query cannot be run again."""
+        prefixes, versions = self.batch_query.prefix, self.batch_query.versions
+        if self.batch_query.replayed is not None:
             return self._impossible("late rows were brought back into its result")
-        for use, prefix in self.prefix.sources.items():
-            first = self.prefix.sources[source_of(use)]
+        for use, prefix in prefixes.sources.items():
+            first = prefixes.sources[source_of(use)]
             if prefix.batches != first.batches or {*prefix.log} != {*first.log}:
                 return self._impossible(f"the uses of source '{source_of(use)}' got its rows in different batches")
-        if len(self.over.all) > 1:
+        if len(versions.all) > 1:
             return self._impossible("its refreshed tables changed between its batches")
-        if len(self.prefix.watermarks) > MOST_BATCHES:
-            many = len(self.prefix.watermarks)
-            return self._impossible(f"{many:,} batches would take too long (at most {MOST_BATCHES:,})")
+        if (count := len(prefixes.watermarks)) > MOST_BATCHES:
+            return self._impossible(f"{count:,} batches would take too long (at most {MOST_BATCHES:,})")
         return None
 
     @contextmanager
-    def rows(self, spark: SparkSession, key: tuple[str, ...], *, reordered: bool = False) -> Iterator[DataFrame]:
-        """What the sink must hold after the last batch; to be read inside.
+    def rows(self, *, reordered: bool = False) -> Iterator[DataFrame]:
+        """Yield what the sink must hold after the last batch; to be read inside.
 
-        reordered: the rows of each batch come in another order. Raises CheckFailed when Spark made other batches or had
-        other watermarks than the checkpoint tells of.
+        reordered: the rows of each batch come in another order. Raises CheckFailed when Spark makes other batches, or
+        has other watermarks, than the checkpoint has.
         """
-        kept = {"spark.sql.streaming.minBatchesToRetain": str(len(self.prefix.watermarks) + 10)}
+        spark, storage = self.batch_query.spark, self.batch_query.project.storage
+        retained = {"spark.sql.streaming.minBatchesToRetain": str(len(self.batch_query.prefix.watermarks) + 10)}
         # Executors elsewhere see the project's storage, and not this machine's own directories.
         local = is_local(spark.sparkContext.master or "")
         if not local:
-            self.project.storage.mkdir(parents=True, exist_ok=True)
-        parent = None if local else self.project.storage
-        with applied(spark, {**self.conf, **_UNNAMED, **kept}), scratch(parent) as home:
-            yield self._run(spark, home, key, reordered=reordered)
+            storage.mkdir(parents=True, exist_ok=True)
+        with applied(spark, {**self.conf, **_UNNAMED, **retained}), scratch(None if local else storage) as home:
+            yield self._run(home, reordered=reordered)
 
-    def _run(self, spark: SparkSession, home: Path, key: tuple[str, ...], *, reordered: bool) -> DataFrame:
+    def _run(self, home: Path, *, reordered: bool) -> DataFrame:
         from pyspark.sql.types import LongType, StructField, StructType
 
-        steps = [batch for batch in sorted(self.prefix.watermarks) if batch not in self.left_out]
-        sources = {name: source for name, source in self.prefix.sources.items() if source_of(name) == name}
+        spark, query, prefix = self.batch_query.spark, self.batch_query.query, self.batch_query.prefix
+        steps = [batch for batch in sorted(prefix.watermarks) if batch not in self.left_out]
+        sources = {name: source for name, source in prefix.sources.items() if source_of(name) == name}
         gates = [_Gate(home / "staged" / name, home / "landing" / name) for name in sources]
         new = [
-            {each.batch for each in source.batches if each.end is not None and each.end != each.start}
+            {batch.batch for batch in source.batches if batch.end is not None and batch.end != batch.start}
             for source in sources.values()
         ]
         schemas = {
-            name: gate.fill(spark, self._batches(spark, name), batches, reordered=reordered)
+            name: gate.fill(spark, self._batches(name), batches, reordered=reordered)
             for name, gate, batches in zip(sources, gates, new, strict=True)
         }
 
@@ -111,23 +108,23 @@ class Rerun:
                     if steps[number] in batches:
                         gate.open(steps[number])
 
-        def taken(rows: DataFrame, number: int) -> None:
+        def write(rows: DataFrame, number: int) -> None:
             if number < len(steps):
                 rows.write.mode("overwrite").parquet(str(home / "result" / f"{BATCH}={number}"))
-            else:  # Of a batch beyond them nothing is kept; without being computed it commits no state, and fails.
+            else:  # A batch beyond them is not kept; but it must be computed, or it commits no state and fails.
                 rows.write.format("noop").mode("overwrite").save()
             release(number + 1)
 
         frame = build(
-            self.project,
-            self.query.transform,
+            self.batch_query.project,
+            query.transform,
             spark,
             lambda source: spark.readStream.schema(schemas[source.name]).parquet(str(home / "landing" / source.name)),
-            self.over.last.tables,
+            self.batch_query.versions.last.tables,
         )
         release(0)
-        writer = frame.writeStream.outputMode(self.query.mode).option("checkpointLocation", str(home / "checkpoint"))
-        running = writer.foreachBatch(taken).start()
+        writer = frame.writeStream.outputMode(query.mode).option("checkpointLocation", str(home / "checkpoint"))
+        running = writer.foreachBatch(write).start()
         try:
             running.processAllAvailable()
         finally:
@@ -137,21 +134,21 @@ class Rerun:
         rows = spark.createDataFrame([], shape)
         if (home / "result").exists():
             rows = spark.read.schema(shape).parquet(str(home / "result"))
-        return _held(rows, frame.columns, self.query, key, len(steps) - 1)
+        return _final_rows(rows, frame.columns, query, self.batch_query.key, len(steps) - 1)
 
-    def rows_read(self, spark: SparkSession) -> tuple[int, int]:
-        """How many rows the sources gave in all batches, and how many of them have no event time."""
+    def count_rows_read(self) -> tuple[int, int]:
+        """Count the rows that the sources gave in all batches, and those without an event time."""
         from pyspark.sql import functions as F
 
         counts = []
-        for name in self.prefix.sources:
-            untimed = F.count_if(is_untimed(self.project.sources[source_of(name)]))
-            counts += self._batches(spark, name).agg(F.count("*"), untimed).collect()
-        return sum(each[0] for each in counts), sum(each[1] for each in counts)
+        for name in self.batch_query.prefix.sources:
+            untimed = F.count_if(is_untimed(self.batch_query.project.sources[source_of(name)]))
+            counts += self._batches(name).agg(F.count("*"), untimed).collect()
+        return sum(rows for rows, _ in counts), sum(untimed for _, untimed in counts)
 
-    def _batches(self, spark: SparkSession, name: str) -> DataFrame:
-        source = self.project.sources[source_of(name)]
-        return source.connector.read(spark, self.prefix.sources[name], batch_column=BATCH)
+    def _batches(self, name: str) -> DataFrame:
+        connector = self.batch_query.project.sources[source_of(name)].connector
+        return connector.read(self.batch_query.spark, self.batch_query.prefix.sources[name], batch_column=BATCH)
 
     def _require_same(self, checkpoint: Path, steps: Sequence[int]) -> None:
         made = Checkpoint(checkpoint)
@@ -159,15 +156,14 @@ class Rerun:
             raise CheckFailed(self._impossible("Spark makes other batches of its rows now"))
         again = watermarks(made, Archive(checkpoint / "archive.jsonl"), len(steps) - 1)
         for number, batch in enumerate(steps):
-            if again[number].evict_ms != self.prefix.watermarks[batch].evict_ms:
+            if again[number].evict_ms != self.batch_query.prefix.watermarks[batch].evict_ms:
                 raise CheckFailed(self._impossible(f"its watermark in batch {batch} was another one than it is now"))
 
     def _impossible(self, why: str) -> Finding:
-        return Finding(
-            code="HR715",
-            what=f"query '{self.query.name}' cannot be run again over its batches: {why}",
-            fix="compare the differing rows below by hand, or reset the query (headrace reset QUERY) and verify sooner",
-            where=self.query.where,
+        return self.batch_query.query.finding(
+            "HR715",
+            f"cannot be run again over its batches: {why}",
+            "compare the differing rows below by hand, or reset the query (headrace reset QUERY) and verify sooner",
         )
 
 
@@ -179,7 +175,7 @@ class _Gate:
     landing: Path
 
     def fill(self, spark: SparkSession, rows: DataFrame, batches: set[int], *, reordered: bool) -> StructType:
-        """Write the rows of all `batches`; the schema of their rows."""
+        """Write the rows of all `batches`; return the schema of their rows."""
         from pyspark.sql import functions as F
 
         visible = rows.drop(BATCH)
@@ -194,23 +190,23 @@ class _Gate:
         return visible.schema
 
     def _place(self, batch: int) -> Path:
-        """Where the rows of a batch are, if it has any."""
+        """Return the directory of a batch's rows, if it has any."""
         return self.staged / "batches" / f"{BATCH}={batch}"
 
     def open(self, batch: int) -> None:
-        """Let the rows of `batch` in; one file at least, for Spark counts a file without rows as new too."""
-        found = sorted(self._place(batch).glob("*.parquet"))
-        for index, file in enumerate(found):
+        """Let the rows of `batch` in: at least one file, since Spark counts a file without rows as new too."""
+        files = sorted(self._place(batch).glob("*.parquet"))
+        for index, file in enumerate(files):
             file.rename(self.landing / f"{batch:09d}-{index:05d}.parquet")
-        if not found:
+        if not files:
             empty = next((self.staged / "empty").glob("*.parquet"))
             hidden = self.landing / f".{batch:09d}"
             hidden.write_bytes(empty.read_bytes())
             hidden.rename(self.landing / f"{batch:09d}-empty.parquet")
 
 
-def _held(rows: DataFrame, columns: Sequence[str], query: Query, key: tuple[str, ...], last: int) -> DataFrame:
-    """Of the rows of all batches, those that a sink of this mode and key holds in the end."""
+def _final_rows(rows: DataFrame, columns: Sequence[str], query: Query, key: tuple[str, ...], last: int) -> DataFrame:
+    """Return the rows that a sink of this mode and key holds after all batches."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -223,6 +219,6 @@ def _held(rows: DataFrame, columns: Sequence[str], query: Query, key: tuple[str,
 
 
 def settings_of(checkpoint: Checkpoint, through: int) -> Mapping[str, str]:
-    """The settings that the checkpoint keeps for its state."""
+    """Return the settings that the checkpoint keeps for its state."""
     entry = checkpoint.offset(through)
     return {} if entry is None else {key: value for key, value in entry.conf.items() if key.startswith("spark.sql.")}

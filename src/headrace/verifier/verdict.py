@@ -179,7 +179,7 @@ class Verdict(PlainData):
         return self.findings[0].what if self.findings else rows
 
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as plain data, for `--json` and the history."""
+        """Return the verdict as plain data, for `--json` and the history."""
         return {
             **{"query": self.query, "batch": self.batch, "verdict": self.state},
             **super().as_dict(),
@@ -234,7 +234,7 @@ class Lateness(PlainData):
     @property
     def count(self) -> int:
         """How many rows were dropped."""
-        return sum(each.rows for each in self.batches)
+        return sum(dropped.rows for dropped in self.batches)
 
     @property
     def exit_code(self) -> int:
@@ -253,7 +253,7 @@ class Lateness(PlainData):
         return f"{dropped}; those up to batch {self.replayed} were brought back into the result"
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as plain data; `rows` are left out, since each is a line of its own with `--json`."""
+        """Return the counts as plain data; `rows` are left out, since each is a line of its own with `--json`."""
         return {name: value for name, value in super().as_dict().items() if name != "rows"}
 
 
@@ -262,8 +262,8 @@ def counted(count: int, noun: str) -> str:
 
 
 @contextmanager
-def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
-    """Raise SinkError for a failure inside when the rows of `snapshot` cannot be read; without one, for any failure."""
+def blame_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[None]:
+    """Raise SinkError for a failure inside if the rows of `snapshot` cannot be read; without one, for any failure."""
     try:
         yield
     except HeadraceError:
@@ -281,7 +281,7 @@ def blamed_on_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterat
 
 
 def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
-    """Why the verdict on `query` stays open after `error`."""
+    """Return why the verdict on `query` is undecided after `error`."""
     if isinstance(error, HeadraceError):
         return error.findings
     text = str(error)
@@ -297,7 +297,7 @@ def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
 
 
 def _reading(snapshot: Snapshot) -> Exception | None:
-    """What comes of reading all rows of the sink, and nothing else."""
+    """Return the error of reading all rows of the sink, and nothing else."""
     try:
         for frame in (snapshot.rows, snapshot.rejected):
             if frame is not None:

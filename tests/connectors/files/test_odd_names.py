@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.history.lag import lag
 from headrace.queries.layout import QueryLayout
-from headrace.verifier import verify
+from headrace.verifier.proof import verify
 from tests.run.projects import rows
 
 if TYPE_CHECKING:

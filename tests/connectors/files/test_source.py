@@ -17,7 +17,7 @@ from headrace.errors import Finding, PlatformError, SourceError
 from headrace.queries.layout import QueryLayout
 from headrace.storage.store import StoreEntry
 from headrace.testing.conformance import NAME, drain, prefix_of
-from headrace.verifier import verify
+from headrace.verifier.proof import verify
 from tests.run.projects import rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 from tests.storage.stores import memory_store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.testing.conformance.triggers import Word
+from tests.connectors.clients import newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.suites import UsualSinkConformance
 from tests.connectors.test_triggers import Suite
@@ -49,6 +51,9 @@ class TestKafkaSink(UsualSinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return KafkaSink(bootstrap_servers=self.kafka.url, topic=self.name, key=("name",))
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return newest_totals(self.kafka.url, self.name)
 
     def unending(self, spark: SparkSession, word: Word) -> DataFrame | None:
         return Suite(self.make(Path(), "append"), self.kafka).unending(spark, word)

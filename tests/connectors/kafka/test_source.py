@@ -27,7 +27,7 @@ from headrace.contract import BatchRecord, Lag, Observer
 from headrace.control.board import RunResult
 from headrace.errors import SourceError
 from headrace.testing.conformance import SourceConformance, drain, prefix_of
-from headrace.verifier import verify
+from headrace.verifier.proof import verify
 from services import KafkaServer
 from services.process import free_port
 from tests.connectors.suites import only

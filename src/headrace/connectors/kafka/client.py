@@ -32,6 +32,7 @@ SHORT_FIX = (
     "look with headrace status for an open transaction and start again once it has ended; else put the messages back, "
     "or reset the query (headrace reset QUERY)"
 )
+ADDRESS_FIX = "create the topic, or correct the topic and the partition in the query's last select"
 FAILURES = (
     Failure(
         code="HR343",
@@ -57,6 +58,18 @@ FAILURES = (
         pattern=r"RecordTooLargeException: (?P<words>[^\n]*)",
         what="a row of the result is too large for its topic: {words}",
         fix="raise max.message.bytes of the topic and kafka.max.request.size in the options, or make the rows smaller",
+    ),
+    Failure(
+        code="HR408",
+        pattern=r"Partition (?P<partition>-?\d+) of topic (?P<topic>\S+) with partition count (?P<count>\d+)",
+        what="a row of the result names partition {partition} of topic '{topic}', which has {count}",
+        fix=ADDRESS_FIX,
+    ),
+    Failure(
+        code="HR408",
+        pattern=r"(?P<words>contains a null topic|Invalid partition: \S+|InvalidTopicException: [^\n]*)",
+        what="a row of the result names no topic, or no place that Kafka could have: {words}",
+        fix=ADDRESS_FIX,
     ),
     Failure(
         code="HR113",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import topic_ledger
-from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
 from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+# Of a broker that is away it has no such cause.
+_UNKNOWN_TOPIC = re.compile(r"Topic (\S+) not present in metadata .*\n.*UnknownTopicOrPartitionException")
 COLUMNS = ("key", "value", "topic", "partition", "headers")
 _OWN = ("kafka.bootstrap.servers", "topic", "includeheaders")
 _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
@@ -156,6 +159,13 @@ class KafkaSink(TopicTarget, contract.Sink):
         fault = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(code="HR402", what=fault, fix=fix)
+
+    def explain_failure(self, message: str) -> contract.OptionError | None:
+        unknown = _UNKNOWN_TOPIC.search(message) if self.topic is None else None
+        if unknown is None:
+            return super().explain_failure(message)
+        what = f"a row of the result names topic '{unknown[1]}', which is not there"
+        return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
 
     @property
     def ledger(self) -> KafkaLedger | None:

@@ -83,7 +83,7 @@ def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterato
 
     A source that names an encoding is not checked.
     """
-    if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
+    if rules.format not in ("csv", "text", "avro") or (rules.format == "csv" and rules.is_named("encoding", "charset")):
         return
     for field in fields:
         if _holds_text(field.dataType):

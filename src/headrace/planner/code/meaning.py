@@ -6,10 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.planner.code.values import ReachedValues, essence
 
@@ -17,17 +16,6 @@ Meaning: TypeAlias = dict[str, Any]
 # The first form kept the bytecode, the second the arguments of a call as they were written.
 FORM = 3
 _REF = re.compile(r'\{"ref": (\d+)\}')
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeaningComparison:
-    """How two meanings stand to each other.
-
-    differences: for `changed` what differs, for `not compared` why not; fragments of sentences.
-    """
-
-    verdict: Literal["same", "changed", "not compared"]
-    differences: tuple[str, ...] = ()
 
 
 def meaning(
@@ -38,7 +26,7 @@ def meaning(
     keywords: Collection[str] = (),
     files: bool = True,
 ) -> Meaning:
-    """The meaning of `function`, which can be written as JSON; `digest` in it is equal where the meaning is.
+    """Return the meaning of `function`, which can be written as JSON; `digest` in it is equal where the meaning is.
 
     owned: whether a module belongs to the project, whose code is followed. Other code is known by its name.
     salt: makes the hashes of texts and of environment variables useless to others; keep it with the meaning.
@@ -56,111 +44,104 @@ def meaning(
     }
 
 
-def compare(before: Meaning, now: Meaning) -> MeaningComparison:
-    """Whether two meanings are the same, and what differs.
+def differences(before: Meaning, now: Meaning) -> list[str]:
+    """Return what differs between two meanings, or why they cannot be compared; nothing if they are the same.
 
-    What cannot be looked at is equal to nothing: two meanings that differ in nothing else are not compared.
+    What cannot be inspected is equal to nothing: two meanings that differ in nothing else are not compared.
     """
     reasons = {"form": "another version of Headrace wrote it", "salt": "it was written with another salt"}
     for part, reason in reasons.items():
         if before[part] != now[part]:
-            return MeaningComparison(verdict="not compared", differences=(f"not compared: {reason}",))
+            return [f"not compared: {reason}"]
     graphs = ([before["root"], *before["nodes"]], [now["root"], *now["nodes"]])
     first, second = map(digests, graphs)
     if first[0] != second[0]:
         walk = _Walk(*graphs, first, second)
-        told = tuple(dict.fromkeys(walk.value(before["root"], now["root"], "", "")))
-        return MeaningComparison(verdict="changed", differences=told or ("its code differs",))
-    blind = tuple(f"not compared: {why}" for why in not_comparable(now))
-    return MeaningComparison(verdict="not compared" if blind else "same", differences=blind)
+        return list(dict.fromkeys(walk.value(before["root"], now["root"], "", ""))) or ["its code differs"]
+    return [f"not compared: {why}" for why in not_comparable(now)]
 
 
-def differences(before: Meaning, now: Meaning) -> list[str]:
-    """What differs between two meanings, or why they cannot be compared; nothing if they are the same."""
-    return list(compare(before, now).differences)
+def not_comparable(data: Meaning) -> tuple[str, ...]:
+    """Return why parts of a meaning cannot be compared, each reason once."""
+    return tuple(dict.fromkeys(str(part["not comparable"]) for part in _mappings(data) if "not comparable" in part))
 
 
-def not_comparable(told: Meaning) -> tuple[str, ...]:
-    """Why parts of a meaning are equal to nothing, each reason once."""
-    return tuple(dict.fromkeys(str(each["not comparable"]) for each in _mappings(told) if "not comparable" in each))
+def libraries(data: Any) -> Iterator[str]:
+    """Yield the names of what comes from libraries."""
+    yield from (part["library"] for part in _mappings(data) if isinstance(part.get("library"), str))
 
 
-def libraries(told: Any) -> Iterator[str]:
-    """The names of what is taken from elsewhere than the project."""
-    yield from (each["library"] for each in _mappings(told) if isinstance(each.get("library"), str))
-
-
-def name_of(told: Meaning) -> str:
-    """What the people who wrote a function, or the class of an object, call it."""
-    node = told["nodes"][told["root"]["ref"]] if "ref" in told["root"] else {}
+def name_of(data: Meaning) -> str:
+    """Return the name of a function, or of an object's class, in the source."""
+    node = data["nodes"][data["root"]["ref"]] if "ref" in data["root"] else {}
     return str(node.get("name", "a function"))
 
 
 def _mappings(data: Any) -> Iterator[dict[str, Any]]:
-    """All mappings in `data`, each before those inside it."""
+    """Yield all mappings in `data`, each before those inside it."""
     if isinstance(data, dict):
         yield data
         data = list(data.values())
-    for each in data if isinstance(data, list) else ():
-        yield from _mappings(each)
+    for part in data if isinstance(data, list) else ():
+        yield from _mappings(part)
 
 
 def digests(graph: list[Any]) -> list[str]:
-    """A digest of each node of a graph, the root first; `{"ref": n}` leads to the node after the n-th.
+    """Return a digest of each node of a graph, the root first; `{"ref": n}` leads to the node after the n-th.
 
     It depends on what a node reaches, and not on the numbers of the nodes or how often an equal one stands there.
     """
     parts = [_parts(node) for node in graph]
     texts, reached = [text for text, _ in parts], [numbers for _, numbers in parts]
-    found = [""] * len(graph)
+    digest_of = [""] * len(graph)
     for circle in _circles(reached):
         if len(circle) == 1 and circle[0] not in reached[circle[0]]:
             number = circle[0]
-            found[number] = _hash(texts[number], *(found[each] for each in reached[number]))
+            digest_of[number] = _hash(texts[number], *(digest_of[other] for other in reached[number]))
         else:
-            _digest_circle(circle, texts, reached, found)
-    return found
+            _digest_circle(circle, texts, reached, digest_of)
+    return digest_of
 
 
 def _parts(node: Any) -> tuple[str, list[int]]:
-    """The digest of a node's own text, and the nodes that it leads to."""
+    """Return the digest of a node's own text, and the nodes that it leads to."""
     text = json.dumps(essence(node), sort_keys=True)
     return _hash(_REF.sub("ref", text)), [int(number) + 1 for number in _REF.findall(text)]
 
 
-def _digest_circle(circle: list[int], texts: list[str], reached: list[list[int]], found: list[str]) -> None:
-    """Put in the digests of nodes that all reach each other.
+def _digest_circle(circle: list[int], texts: list[str], reached: list[list[int]], digest_of: list[str]) -> None:
+    """Fill in the digests of nodes that all reach each other.
 
-    All begin as equal, and are told apart by what they reach until no round tells more apart. Then the digest of each
-    is that of the classes as they are met from it.
+    All begin as equal, and each round separates those that reach different nodes, until a round separates no more.
+    The digest of a node is then that of the classes in the order in which they are reached from it.
     """
     inside = set(circle)
     classes = dict.fromkeys(circle, "")
-    known = 0
-    while len(set(classes.values())) > known:
-        known = len(set(classes.values()))
+    count = 0
+    while len(set(classes.values())) > count:
+        count = len(set(classes.values()))
         classes = {
             number: _hash(
-                texts[number], *(classes[each] if each in inside else found[each] for each in reached[number])
+                texts[number], *(classes[other] if other in inside else digest_of[other] for other in reached[number])
             )
             for number in circle
         }
     one_of = {classes[number]: number for number in circle}
     for start in circle:
-        order, waiting, told = {classes[start]: 0}, [classes[start]], list[str]()
+        order, waiting, hashes = {classes[start]: 0}, [classes[start]], list[str]()
         while waiting:
             number = one_of[waiting.pop(0)]
-            for each in reached[number]:
-                if each in inside and classes[each] not in order:
-                    order[classes[each]] = len(order)
-                    waiting.append(classes[each])
-            ways = (str(order[classes[each]]) if each in inside else found[each] for each in reached[number])
-            told.append(_hash(texts[number], *ways))
-        found[start] = _hash("circle", *told)
+            for other in reached[number]:
+                if other in inside and classes[other] not in order:
+                    order[classes[other]] = len(order)
+                    waiting.append(classes[other])
+            ways = (str(order[classes[other]]) if other in inside else digest_of[other] for other in reached[number])
+            hashes.append(_hash(texts[number], *ways))
+        digest_of[start] = _hash("circle", *hashes)
 
 
 def _circles(reached: list[list[int]]) -> Iterator[list[int]]:
-    """The groups of nodes that reach each other, each after those that it leads to (Tarjan's algorithm)."""
+    """Yield the groups of nodes that reach each other, each after those that it leads to (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
@@ -213,13 +194,13 @@ class _Walk:
         self._old, self._new = old_digests, new_digests
         self._seen: set[tuple[int, int]] = set()
 
-    def value(self, old: Any, new: Any, what: str, where: str) -> Iterator[str]:
-        """Differences between two values, called `what`, in the function or class `where`."""
+    def value(self, old: Any, new: Any, label: str, where: str) -> Iterator[str]:
+        """Yield differences between two values, called `label`, in the function or class `where`."""
         if self._equal(old, new):
             return
         if isinstance(old, dict) and isinstance(new, dict):
             if "ref" in old and "ref" in new:
-                yield from self._nodes(old["ref"] + 1, new["ref"] + 1, what, where)
+                yield from self._nodes(old["ref"] + 1, new["ref"] + 1, label, where)
                 return
             if "environment" in old and old["environment"] == new.get("environment"):
                 yield f"environment variable {old['environment']} differs"
@@ -230,11 +211,11 @@ class _Walk:
             if "partial" in old and "partial" in new:
                 yield from self._partials(old, new, where)
                 return
-            inner = list(self._inside(old, new, what, where))
+            inner = list(self._inside(old, new, label, where))
             if inner:
                 yield from inner
                 return
-        yield _in(where, f"{what} was {self._shown(old, 0)} and is {self._shown(new, 1)}" if what else "it differs")
+        yield _in(where, f"{label} was {self._shown(old, 0)} and is {self._shown(new, 1)}" if label else "it differs")
 
     def _equal(self, old: Any, new: Any) -> bool:
         if isinstance(old, dict) and isinstance(new, dict):
@@ -246,12 +227,12 @@ class _Walk:
             return len(old) == len(new) and all(map(self._equal, old, new))
         return bool(old == new)
 
-    def _inside(self, old: dict[str, Any], new: dict[str, Any], what: str, where: str) -> Iterator[str]:
-        """Differences between the parts of two values of the same make, where they are no plain containers."""
+    def _inside(self, old: dict[str, Any], new: dict[str, Any], label: str, where: str) -> Iterator[str]:
+        """Yield differences between the parts of two values of the same kind that are no plain containers."""
         if set(old) == set(new) and any("ref" in str(part) for part in old.values()):
             for key in old:
                 for first, second in _pairs(old[key], new[key]):
-                    yield from self.value(first, second, what, where)
+                    yield from self.value(first, second, label, where)
 
     def _partials(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         yield from self.value(old["partial"], new["partial"], "the function of partial", where)
@@ -261,13 +242,13 @@ class _Walk:
             yield from self.value(first, second, f"argument {number} of partial", where)
         yield from self._named(old["keywords"], new["keywords"], "argument `{}` of partial", where)
 
-    def _nodes(self, first: int, second: int, what: str, where: str) -> Iterator[str]:
+    def _nodes(self, first: int, second: int, label: str, where: str) -> Iterator[str]:
         if (first, second) in self._seen:
             return
         self._seen.add((first, second))
         old, new = self._before[first], self._now[second]
         if old.get("kind") != new.get("kind"):
-            yield _in(where, f"{what or 'it'} was a {old.get('kind')} and is a {new.get('kind')}")
+            yield _in(where, f"{label or 'it'} was a {old.get('kind')} and is a {new.get('kind')}")
             return
         is_root = self._before[0] == {"ref": first - 1}
         inside = "" if is_root else f"{new['kind']} {new['name']}"
@@ -276,19 +257,19 @@ class _Walk:
             return
         if old["kind"] == "object":
             if "library" in new["class"]:
-                yield _in(where, self._library_object(old, new, what or "it"))
+                yield _in(where, self._library_object(old, new, label or "it"))
                 return
-            inside = _in(where, what) if what else inside
-        found = list(self._parts(old, new, inside))
-        yield from found or [_in(inside, "it differs")]
+            inside = _in(where, label) if label else inside
+        parts = list(self._parts(old, new, inside))
+        yield from parts or [_in(inside, "it differs")]
 
-    def _library_object(self, old: dict[str, Any], new: dict[str, Any], what: str) -> str:
-        """What differs in an object whose inside nobody knows but its library: its one text, if it has one."""
+    def _library_object(self, old: dict[str, Any], new: dict[str, Any], label: str) -> str:
+        """Return what differs in an object of a library: its one text, if it has one."""
         pairs = list(_pairs(old.get("arguments"), new.get("arguments")))
-        told = [(first, second) for first, second in pairs if not self._equal(first, second)]
-        if len(told) == 1 and all(isinstance(each, dict) and "shown" in each for each in told[0]):
-            return f"{what} was {self._shown(told[0][0], 0)} and is {self._shown(told[0][1], 1)}"
-        return f"{what} differs, a value of type {new['name']}"
+        changed = [(first, second) for first, second in pairs if not self._equal(first, second)]
+        if len(changed) == 1 and all(isinstance(side, dict) and "shown" in side for side in changed[0]):
+            return f"{label} was {self._shown(changed[0][0], 0)} and is {self._shown(changed[0][1], 1)}"
+        return f"{label} differs, a value of type {new['name']}"
 
     def _functions(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         names = new["code"].get("names", [""] * len(new["defaults"]))
@@ -328,7 +309,7 @@ class _Walk:
             yield _in(where, f"the order differs: {', '.join(second)}")
 
     def _codes(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
-        """Differences in code: of values alone by name if the tree is the same, else the first line that differs."""
+        """Yield differences in code: values by name if only they differ, else the first line that differs."""
         if "tree" not in old or "tree" not in new:
             was, is_ = (
                 "known" if "tree" in code else f"not known ({code.get('not comparable')})" for code in (old, new)
@@ -371,16 +352,16 @@ class _Walk:
             return "{" + ", ".join(f"{self._text(k, side)}: {self._text(v, side)}" for k, v in inner) + "}"
         if isinstance(inner, list):
             ends = {"list": "[]", "tuple": "()"}.get(key, "{}")
-            return ends[0] + ", ".join(self._text(each, side) for each in inner) + ends[1]
+            return ends[0] + ", ".join(self._text(part, side) for part in inner) + ends[1]
         return str(inner)
 
 
-def _in(where: str, what: str) -> str:
-    return f"{where}: {what}" if where else what
+def _in(where: str, text: str) -> str:
+    return f"{where}: {text}" if where else text
 
 
 def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
-    """The values in two parts, side by side."""
+    """Yield the values in two parts, side by side."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for first, second in zip(old, new, strict=True):
             yield from _pairs(first, second)
@@ -389,7 +370,7 @@ def _pairs(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _first_line(old: list[str], new: list[str]) -> str:
-    """The first line that differs, as it was and as it is."""
+    """Return the first line that differs, as it was and as it is."""
     for kind, first, last, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         was, is_ = old[first:last][:1], new[begin:end][:1]
         if kind == "replace":
@@ -404,8 +385,10 @@ def _cut(text: str, length: int = 2 * _LONGEST) -> str:
 
 
 def _aligned(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """The values of the same names, where the code around them differs."""
-    before, now = ([each for each in values if "name" in each] for values in (old, new))
-    matcher = SequenceMatcher(None, [each["name"] for each in before], [each["name"] for each in now], autojunk=False)
+    """Yield the values of the same names, where the code around them differs."""
+    before, now = ([value for value in values if "name" in value] for values in (old, new))
+    matcher = SequenceMatcher(
+        None, [value["name"] for value in before], [value["name"] for value in now], autojunk=False
+    )
     for block in matcher.get_matching_blocks():
         yield from zip(before[block.a : block.a + block.size], now[block.b : block.b + block.size], strict=True)

@@ -1,45 +1,27 @@
-"""The body of a function in one form for all ways of writing it that cannot be told apart while it runs.
+"""The body of a function in one form for all ways of writing it that behave the same.
 
-Constants are folded; documentation, hints, `pass` and what is never reached are gone; the `not` of a condition has
-turned its branches round; what follows a branch that ends stands in the other one, so that an `else` that is not needed
-makes no difference; a conditional value that is given to a variable or returned is an `if`.
-Functions and classes inside stay as they are: each has a body of its own.
+Constants are folded; documentation, hints, `pass` and unreachable code are removed; the `not` of a condition swaps its
+branches; what follows a branch that ends is moved into the other one, so that an unneeded `else` makes no difference; a
+conditional value that is assigned or returned becomes an `if`. Functions and classes inside stay as they are: each has
+a body of its own.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
+from headrace.user_source import SCOPES
+
 Body: TypeAlias = list[ast.stmt]
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
-    ast.Not: operator.not_,
-}
 _LONGEST = 4_096
 
 
 def normal_body(node: ast.AST) -> Body:
-    """The statements of a function, a lambda or a class in the normal form."""
+    """Return the statements of a function, a lambda or a class in the normal form."""
     if isinstance(node, ast.Lambda):
         body: Body = [ast.Return(value=copy.deepcopy(node.body))]
     else:
@@ -53,21 +35,24 @@ _AGAIN = ast.Continue()
 
 
 def _block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool = False) -> Body:
-    """Statements in the normal form. end: what comes after the last one, if it is not written; hints: those count."""
-    found: Body = []
-    for index, each in enumerate(statements):
-        statement = _as_if(_without_hint(each) if not hints else each)
+    """Return statements in the normal form.
+
+    end: what follows the last one implicitly. hints: whether type hints count.
+    """
+    body: Body = []
+    for index, written in enumerate(statements):
+        statement = _as_if(_without_hint(written) if not hints else written)
         if statement is None:
             continue
         if isinstance(statement, ast.If):
-            return [*found, *_branches(statement, statements[index + 1 :], end)]
+            return [*body, *_branches(statement, statements[index + 1 :], end)]
         if isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and not statement.test.value:
-            return [*found, *_block([*statement.orelse, *statements[index + 1 :]], end)]
+            return [*body, *_block([*statement.orelse, *statements[index + 1 :]], end)]
         _inside(statement)
-        found.append(statement)
+        body.append(statement)
         if isinstance(statement, _ENDS):
-            return found
-    return found if end is None else [*found, end]
+            return body
+    return body if end is None else [*body, end]
 
 
 def _inside(statement: ast.stmt) -> None:
@@ -90,7 +75,7 @@ def _without_hint(statement: ast.stmt) -> ast.stmt | None:
 
 
 def _as_if(statement: ast.stmt | None) -> ast.stmt | None:
-    """The statement, as an `if` where its value is a conditional one; None for one without an effect."""
+    """Return the statement, as an `if` if its value is conditional; None for one without an effect."""
     if isinstance(statement, ast.Pass) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     ):
@@ -108,7 +93,7 @@ def _as_if(statement: ast.stmt | None) -> ast.stmt | None:
 
 
 def _branches(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None) -> Body:
-    """An `if` and what follows it."""
+    """Return an `if` and what follows it in the normal form."""
     test, then, other = statement.test, _effective(statement.body), _effective(statement.orelse)
     while not other and len(then) == 1 and isinstance(then[0], ast.If) and not _effective(then[0].orelse):
         test, then = _flat(ast.BoolOp(op=ast.And(), values=[test, then[0].test])), _effective(then[0].body)
@@ -127,23 +112,24 @@ def _branches(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None)
 
 
 def _effective(statements: Sequence[ast.stmt]) -> Body:
-    found = (_as_if(_without_hint(each)) for each in statements)
-    return [each for each in found if each is not None]
+    effective = (_as_if(_without_hint(statement)) for statement in statements)
+    return [statement for statement in effective if statement is not None]
 
 
 def _ends(statements: Sequence[ast.stmt]) -> bool:
     """Whether what stands behind the statements is never reached."""
     return any(
-        isinstance(each, _ENDS) or (isinstance(each, ast.If) and _ends(each.body) and _ends(each.orelse))
-        for each in map(_as_if, statements)
+        isinstance(statement, _ENDS)
+        or (isinstance(statement, ast.If) and _ends(statement.body) and _ends(statement.orelse))
+        for statement in map(_as_if, statements)
     )
 
 
 def _flat(node: ast.BoolOp) -> ast.BoolOp:
     values: list[ast.expr] = []
-    for each in node.values:
-        same = isinstance(each, ast.BoolOp) and type(each.op) is type(node.op)
-        values += cast(ast.BoolOp, each).values if same else [each]
+    for value in node.values:
+        same = isinstance(value, ast.BoolOp) and type(value.op) is type(node.op)
+        values += cast(ast.BoolOp, value).values if same else [value]
     return ast.BoolOp(op=node.op, values=values)
 
 
@@ -155,11 +141,11 @@ class _Folded(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        return _computed(node, node.op, node.left, node.right)
+        return _computed(node, node.left, node.right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)
-        return _computed(node, node.op, node.operand)
+        return _computed(node, node.operand)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
@@ -192,7 +178,7 @@ class _Folded(ast.NodeTransformer):
         return (_constant(tuple, node.elts) if isinstance(node.ctx, ast.Load) else None) or node
 
     def visit_Set(self, node: ast.Set) -> ast.expr:
-        """Of a set of constants the order does not count."""
+        """Fold a set of constants, whose order does not count."""
         self.generic_visit(node)
         constant = _constant(frozenset, node.elts)
         return node if constant is None else ast.Set(elts=[constant])
@@ -200,39 +186,38 @@ class _Folded(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         self.generic_visit(node)
         values: list[ast.expr] = []
-        for each in node.values:
+        for part in node.values:
             last = values[-1] if values else None
-            if isinstance(each, ast.Constant) and not each.value:
+            if isinstance(part, ast.Constant) and not part.value:
                 continue
-            if isinstance(each, ast.Constant) and isinstance(last, ast.Constant):
-                values[-1] = ast.Constant(value=f"{last.value!s}{each.value!s}")
+            if isinstance(part, ast.Constant) and isinstance(last, ast.Constant):
+                values[-1] = ast.Constant(value=f"{last.value!s}{part.value!s}")
             else:
-                values.append(each)
-        if all(isinstance(each, ast.Constant) for each in values):
+                values.append(part)
+        if all(isinstance(part, ast.Constant) for part in values):
             return ast.Constant(value=cast(ast.Constant, values[0]).value if values else "")
         return ast.JoinedStr(values=values)
 
 
 def _constant(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) -> ast.Constant | None:
-    """The container of constants alone; None where one is none."""
-    values = [each.value for each in elements if isinstance(each, ast.Constant)]
+    """Return the container if all elements are constants."""
+    values = [element.value for element in elements if isinstance(element, ast.Constant)]
     return ast.Constant(value=kind(values)) if len(values) == len(elements) else None
 
 
-def _computed(node: ast.expr, op: ast.AST, *operands: ast.expr) -> ast.expr:
-    """The constant that an operation on constants gives, if that is a short one; else the node."""
-    values: list[Any] = [each.value for each in operands if isinstance(each, ast.Constant)]
-    compute = _OPERATIONS.get(type(op))
-    if compute is None or len(values) < len(operands):
+def _computed(node: ast.BinOp | ast.UnaryOp, *operands: ast.expr) -> ast.expr:
+    """Return the constant that an operation on constants gives, if it is a short one; else the node."""
+    values: list[Any] = [operand.value for operand in operands if isinstance(operand, ast.Constant)]
+    if len(values) < len(operands):
         return node
-    if isinstance(op, (ast.Pow, ast.LShift, ast.Mult)) and not all(
-        isinstance(each, (int, float)) and abs(each) < 1 << 32 for each in values
+    if isinstance(node.op, (ast.Pow, ast.LShift, ast.Mult)) and not all(
+        isinstance(value, (int, float)) and abs(value) < 1 << 32 for value in values
     ):
         return node
-    if isinstance(op, (ast.Pow, ast.LShift)) and values[-1] > _LONGEST:
+    if isinstance(node.op, (ast.Pow, ast.LShift)) and values[-1] > _LONGEST:
         return node
     try:
-        result = compute(*values)
+        result = eval(compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval"), {})
     except Exception:  # It fails as well when it runs, if it does.
         return node
     is_short = isinstance(result, (str, bytes)) and len(result) < _LONGEST

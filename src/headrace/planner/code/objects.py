@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import copyreg
 import dataclasses
 import enum
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from headrace.planner.code.listing import LoadedValues, listing
-from headrace.planner.code.source import Definition, Named, NoSource, Scope, Uses, captured_values, definition, own
+from headrace.planner.code.scope import Scope, Unknown, Uses, own
 from headrace.spark.stream.broadcasts import refreshed_name
 from headrace.spark.stream.counting import QueryCounter
+from headrace.user_source import Definition, NoSource, captured_variables, definition
 
 Data: TypeAlias = dict[str, Any]
 
+NOT_SET = Unknown("a captured value is not set")
 # Attributes of a class that say nothing about what it does, or that `__slots__` and the like have made.
 _IGNORED = {
     *(
@@ -43,7 +46,7 @@ _PLAIN = ("builtins", "abc", "enum", "typing")
 # PySpark chooses between Arrow and pickle by the session that there is when a function is declared; how values travel
 # is no part of what it means.
 BY_SESSION = {101: 100, 301: 300}
-# What PySpark keeps beside a function that was made from it.
+# What PySpark attaches to a function that was made from it.
 _DERIVED = {"_judf_placeholder", "_judtf_placeholder", "_returnType_placeholder", "_name", "__wrapped__"}
 _RENAMED = {"enum.EnumMeta": "enum.EnumType"}
 _PARAMS = ("init", "eq", "order", "unsafe_hash", "frozen")
@@ -69,16 +72,16 @@ class Objects:
         self._alive: list[Any] = []
 
     def fill(self, thing: Any, node: Data) -> None:
-        """Put what `thing` is made of into `node`."""
+        """Write what `thing` is made of into `node`."""
         if isinstance(thing, types.FunctionType):
             self._function(thing, node)
         elif isinstance(thing, type):
             self._class(thing, node)
         elif isinstance(thing, types.ModuleType):
             node.update(kind="module", name=shown_module(thing.__name__), attributes=[])
-            for name, each in sorted(vars(thing).items()):
+            for name, value in sorted(vars(thing).items()):
                 if not (name.startswith("__") and name.endswith("__")):
-                    node["attributes"].append([name, self._value(each)])
+                    node["attributes"].append([name, self._value(value)])
         else:
             self._instance(thing, node)
 
@@ -90,37 +93,37 @@ class Objects:
         node["attributes"] = []
         members = dict(vars(cls))
         if isinstance(cls, enum.EnumMeta):
-            found: Mapping[str, Any] = cls.__members__
-            node["members"] = [[name, self._value(each.value)] for name, each in found.items()]
-            members = {name: each for name, each in members.items() if name not in {*found, *_ENUM_PARTS}}
+            enum_members: Mapping[str, Any] = cls.__members__
+            node["members"] = [[name, self._value(member.value)] for name, member in enum_members.items()]
+            members = {name: member for name, member in members.items() if name not in {*enum_members, *_ENUM_PARTS}}
         fields = members.pop("__dataclass_fields__", None)
         if isinstance(fields, dict):
-            node["fields"] = [[name, self._value(_field(each))] for name, each in fields.items()]
+            node["fields"] = [[name, self._value(_field(member))] for name, member in fields.items()]
             params = members.get("__dataclass_params__")
             node["made by"] = [bool(getattr(params, name, False)) for name in _PARAMS]
         elif issubclass(cls, tuple) and "_fields" in members:
             names = members["_fields"]
             node["fields"] = [[name, self._value(members["_field_defaults"].get(name))] for name in names]
-            members = {name: each for name, each in members.items() if name not in names}
+            members = {name: member for name, member in members.items() if name not in names}
         hints = own(cls, "__annotations__")
         if hints and type(cls).__module__ not in _PLAIN:  # A library's metaclass may make something of them.
             node["hints"] = [[name, self._value(hint)] for name, hint in hints.items()]
         inherited = {name for base in cls.__mro__[1:] if not self._owns(base.__module__) for name in vars(base)}
-        for name, each in sorted(members.items()):
+        for name, member in sorted(members.items()):
             special = name.startswith("__") and name.endswith("__")
-            if name in _IGNORED or (name in ("__qualname__", "__hash__") and not callable(each)):
+            if name in _IGNORED or (name in ("__qualname__", "__hash__") and not callable(member)):
                 continue
             made = (name.startswith("_") and name.endswith("_")) or name in _TUPLE_PARTS
-            if made and ("fields" in node or "members" in node) and not self._is_written(each):
+            if made and ("fields" in node or "members" in node) and not self._is_written(member):
                 continue  # The standard library makes it of the fields, in each version of Python another way.
             if special or name in inherited:
-                node["attributes"].append([name, self._value(each)])
+                node["attributes"].append([name, self._value(member)])
             else:
-                self._uses.keep(node, name, each)
+                self._uses.keep(node, name, member)
         self._uses.keep_own_names(node, cls)
 
     def _is_written(self, member: Any) -> bool:
-        """Whether a member of a class is a function that somebody has written for it."""
+        """Whether a member of a class is a function written for it."""
         function = getattr(member, "fget", None) or getattr(member, "__func__", member)
         function = inspect.unwrap(function) if callable(function) else function
         if not isinstance(function, types.FunctionType):
@@ -130,18 +133,18 @@ class Objects:
     def _instance(self, thing: Any, node: Data) -> None:
         cls = type(thing)
         node.update(kind="object", name=path_of(cls), **{"class": self._value(cls)})
-        found = reduced(thing)
-        if isinstance(found, str):
-            node["arguments"] = [{"library": f"{getattr(thing, '__module__', None) or cls.__module__}.{found}"}]
+        reduction = reduced(thing)
+        if isinstance(reduction, str):
+            node["arguments"] = [{"library": f"{getattr(thing, '__module__', None) or cls.__module__}.{reduction}"}]
             return
         if isinstance(thing, PurePath):
             node["arguments"] = [self._value(str(thing))]
             return
-        self._alive.append(found)
-        make, arguments, state, elements, pairs = (*found, None, None, None)[:5]
+        self._alive.append(reduction)
+        make, arguments, state, elements, pairs = (*reduction, None, None, None)[:5]
         if make not in (copyreg.__newobj__, cls):  # type: ignore[attr-defined]
             node["made by"] = self._value(make)
-        node["arguments"] = [self._value(each) for each in arguments if each is not cls]
+        node["arguments"] = [self._value(argument) for argument in arguments if argument is not cls]
         for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
             self._state(part, node)
         if elements is not None:
@@ -155,42 +158,47 @@ class Objects:
                 node.setdefault("state", []).append(self._value(state))
             return
         node.setdefault("attributes", [])
-        for name, each in sorted(state.items(), key=lambda pair: str(pair[0])):
+        for name, value in sorted(state.items(), key=lambda pair: str(pair[0])):
             if name in _DERIVED:
                 continue
-            found = self._value(BY_SESSION.get(each, each) if name == "evalType" else each)
-            if "not comparable" in found:
-                self._uses.keep(node, name, each)
+            data = self._value(BY_SESSION.get(value, value) if name == "evalType" else value)
+            if "not comparable" in data:
+                self._uses.keep(node, name, value)
             else:
-                node["attributes"].append([name, found])
+                node["attributes"].append([name, data])
 
     def _function(self, function: types.FunctionType, node: Data) -> None:
         code, module = function.__code__, function.__globals__
         node.update(kind="function", name=f"{shown_module(module.get('__name__'))}.{function.__qualname__}")
-        node["defaults"] = [self._value(each) for each in function.__defaults__ or ()]
+        node["defaults"] = [self._value(item) for item in function.__defaults__ or ()]
         by_name = sorted((function.__kwdefaults__ or {}).items())
-        node["keyword defaults"] = [[name, self._value(each)] for name, each in by_name]
-        captured = dict(all_captured(function))
+        node["keyword defaults"] = [[name, self._value(item)] for name, item in by_name]
+        captured = dict(captured_variables(function, NOT_SET))
         try:
-            found = definition(code, module)
+            written = definition(code, module)
         except NoSource as error:
             node["code"] = {"not comparable": f"{error}"}
-            node["captured"] = [[name, self._value(each)] for name, each in captured.items()]
+            node["captured"] = [[name, self._value(item)] for name, item in captured.items()]
         else:
-            known = dict(captured_values(function, found.node))
-            values = LoadedValues(self._value, self._uses, Scope(module, known, self._owned), code.co_freevars)
-            node["code"] = {"function": listing(found, values), "values": values.found, "source": self._shown(found)}
+            changed = {name for part in ast.walk(written.node) if isinstance(part, ast.Nonlocal) for name in part.names}
+            unchanged = {name: value for name, value in captured.items() if name not in changed}
+            values = LoadedValues(self._value, self._uses, Scope(module, unchanged, self._owned), code.co_freevars)
+            node["code"] = {
+                "function": listing(written, values),
+                "values": values.found,
+                "source": self._shown(written),
+            }
             if values.outer:
                 node["captured"] = [self._value(captured[name]) for name in values.outer]
         node["attributes"] = []
-        for name, each in sorted(vars(function).items()):
+        for name, item in sorted(vars(function).items()):
             if name not in _DERIVED:
-                self._uses.keep(node, name, BY_SESSION.get(each, each) if name == "evalType" else each)
+                self._uses.keep(node, name, BY_SESSION.get(item, item) if name == "evalType" else item)
         self._uses.keep_own_names(node, function)
 
 
 def reduced(thing: Any) -> Any:
-    """How a copy of `thing` would be made, as pickle would be told; None if nobody could."""
+    """Return its pickle reduction; None if it has none."""
     cls = type(thing)
     if path_of(cls) == "pyspark.core.broadcast.Broadcast":
         # One that is computed again while the query runs means the same whatever it holds, as a table does.
@@ -203,34 +211,25 @@ def reduced(thing: Any) -> Any:
     try:
         reducer = copyreg.dispatch_table.get(cls)
         return reducer(thing) if reducer is not None else thing.__reduce_ex__(4)
-    except Exception:  # Code of others decides what it says.
+    except Exception:  # It may run any code.
         return None
 
 
 def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    """What a dataclass makes of a field; the methods that it writes follow from that."""
-    found = {"metadata": dict(field.metadata), "in": [field.init, field.compare, bool(field.hash), bool(field.kw_only)]}
+    """Return what decides the methods that a dataclass makes for a field."""
+    facts = {"metadata": dict(field.metadata), "in": [field.init, field.compare, bool(field.hash), bool(field.kw_only)]}
     for name in ("default", "default_factory"):
         if getattr(field, name) is not dataclasses.MISSING:
-            found[name] = getattr(field, name)
-    return found
-
-
-def all_captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables that a function has captured, with their values."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            yield name, Named("nothing yet")
+            facts[name] = getattr(field, name)
+    return facts
 
 
 def shown_module(name: Any) -> str:
-    """The name of a module as its users know it: a project's are loaded under names that count the loads."""
+    """Return the name of a module as its users know it: a project's modules are loaded under numbered names."""
     return re.sub(r"^headrace_project_\d+_", "", str(name))
 
 
 def path_of(cls: type) -> str:
-    """The name by which a class can be imported, as the newest version of Python has it."""
-    found = f"{cls.__module__}.{cls.__qualname__}"
-    return _RENAMED.get(found, found.replace("pathlib._local.", "pathlib."))
+    """Return the import path of a class, as in the newest version of Python."""
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    return _RENAMED.get(path, path.replace("pathlib._local.", "pathlib."))

@@ -18,9 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
-from headrace.planner.code.objects import Objects, all_captured, path_of, reduced
-from headrace.planner.code.source import DYNAMIC, Definition, Environment, Lookup, Named, OpenedFile, Unknown, Uses
+from headrace.planner.code.objects import NOT_SET, Objects, path_of, reduced
+from headrace.planner.code.scope import DYNAMIC, Environment, Lookup, Named, OpenedFile, Unknown, Uses
 from headrace.redaction import MASK, SECRET_NAME, redacted
+from headrace.user_source import Definition, captured_variables
 
 Data: TypeAlias = dict[str, Any]
 MOST_NODES = 5_000
@@ -64,31 +65,31 @@ class ReachedValues:
         self._secrets = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) > 2}
 
     def root(self, thing: Any) -> Data:
-        """The data of `thing`, with all that it reaches in `nodes`."""
+        """Return the data of `thing`, with all that it reaches in `nodes`."""
         cls = thing if isinstance(thing, type) else type(thing)
         if not callable(thing) or isinstance(thing, type):  # Spark calls its methods by name.
-            self._uses.add(*(name for each in cls.__mro__ for name in vars(each) if not name.startswith("_")))
-        found = self.value(thing)
+            self._uses.add(*(name for base in cls.__mro__ for name in vars(base) if not name.startswith("_")))
+        root = self.value(thing)
         while self._waiting or self._take_attributes():
             while self._waiting:
-                each, node, self._directory = self._waiting.pop(0)
+                entry, node, self._directory = self._waiting.pop(0)
                 try:
-                    self._objects.fill(each, node)
+                    self._objects.fill(entry, node)
                 except Exception as error:  # As above; what is half known is not known.
                     node.clear()
-                    node.update(kind="object", name=type(each).__name__, **_not_readable(type(each), error))
+                    node.update(kind="object", name=type(entry).__name__, **_not_readable(type(entry), error))
         self._uses.finish(self.nodes)
         for node in self.nodes:
             if "function" in (code := node.get("code", {})):
                 # The tree of a function inside may lead to no node: those are among the values.
                 code["names"] = code["function"]["names"]
                 code["tree"] = hashlib.sha256(_text_of(code.pop("function")).encode()).hexdigest()[:16]
-        return found
+        return root
 
     def _take_attributes(self) -> bool:
         taken = self._uses.take()
-        for node, name, each in taken:
-            node.setdefault("attributes", []).append([name, self.value(each)])
+        for node, name, value in taken:
+            node.setdefault("attributes", []).append([name, self.value(value)])
             node["attributes"].sort(key=lambda pair: str(pair[0]))
         return bool(taken)
 
@@ -125,9 +126,9 @@ class ReachedValues:
         if depth > DEEPEST:
             return {"not comparable": f"it is nested more than {DEEPEST} deep"}
         if kind is Lookup:
-            found = self._container(thing.entries, depth + 1)
-            ordered = {key: sorted(each, key=_text_of) for key, each in found.items() if isinstance(each, list)}
-            return {**found, **ordered}
+            data = self._container(thing.entries, depth + 1)
+            ordered = {key: sorted(part, key=_text_of) for key, part in data.items() if isinstance(part, list)}
+            return {**data, **ordered}
         if kind in (list, tuple, set, frozenset, dict, types.MappingProxyType):
             return self._container(thing, depth + 1)
         try:
@@ -151,8 +152,8 @@ class ReachedValues:
         if name is None:
             return {"not comparable": "it reads environment variables by names that it computes"}
         value = os.environ.get(name)
-        found = None if value is None else self._hashed(value.encode(errors="surrogateescape"))
-        return {"environment": name, "value": found}
+        hashed = None if value is None else self._hashed(value.encode(errors="surrogateescape"))
+        return {"environment": name, "value": hashed}
 
     def _file(self, path: str | None) -> Data:
         if not self._files:
@@ -162,10 +163,10 @@ class ReachedValues:
         shown = path if self._directory is None else path.replace(self._directory, "<directory>")
         return {"file": redacted(shown), "content": digest_of([path])}
 
-    def _shown(self, found: Definition) -> list[str]:
-        """The lines of a function, without documentation and secrets."""
+    def _shown(self, written: Definition) -> list[str]:
+        """Return the lines of a function, without documentation and secrets."""
         lines = []
-        for line in text_of(found.node).splitlines():
+        for line in text_of(written.node).splitlines():
             for secret in self._secrets:
                 line = line.replace(secret, MASK)
             lines.append(redacted(line))
@@ -174,20 +175,23 @@ class ReachedValues:
     def _container(self, thing: Any, depth: int) -> Data:
         if len(thing) > MOST_ELEMENTS:
             return {"not comparable": f"it has more than {MOST_ELEMENTS:,} elements"}
-        found: list[Any]
+        elements: list[Any]
         if isinstance(thing, (dict, types.MappingProxyType)):
-            kind, found = "dict", [[self.value(key, depth), self.value(each, depth)] for key, each in thing.items()]
+            kind, elements = (
+                "dict",
+                [[self.value(key, depth), self.value(element, depth)] for key, element in thing.items()],
+            )
         elif isinstance(thing, (set, frozenset)):
             kind = type(thing).__name__
-            several = [self.value(each, depth) for each in sorted(thing, key=_order)]
-            found = sorted(several, key=_text_of)
+            several = [self.value(element, depth) for element in sorted(thing, key=_order)]
+            elements = sorted(several, key=_text_of)
         else:
-            kind, found = type(thing).__name__, [self.value(each, depth) for each in thing]
-        if len(found) > _FOLDED:
-            text = json.dumps(essence(found), sort_keys=True)
+            kind, elements = type(thing).__name__, [self.value(element, depth) for element in thing]
+        if len(elements) > _FOLDED:
+            text = json.dumps(essence(elements), sort_keys=True)
             if '{"ref"' not in text and '"not comparable"' not in text:
-                return {"folded": self._hashed(text.encode()), "of": kind, "length": len(found)}
-        return {kind: found}
+                return {"folded": self._hashed(text.encode()), "of": kind, "length": len(elements)}
+        return {kind: elements}
 
     def _object(self, thing: Any, depth: int) -> Data:
         if isinstance(thing, types.ModuleType):
@@ -201,12 +205,12 @@ class ReachedValues:
         if isinstance(thing, types.MethodType):
             return {"method": self.value(thing.__func__, depth), "of": self.value(thing.__self__, depth)}
         if isinstance(thing, functools.partial):
-            keywords = [[name, self.value(each, depth)] for name, each in sorted(thing.keywords.items())]
+            keywords = [[name, self.value(part, depth)] for name, part in sorted(thing.keywords.items())]
             self._uses.keywords.update(thing.keywords)
-            arguments = [self.value(each, depth) for each in thing.args]
+            arguments = [self.value(part, depth) for part in thing.args]
             return {"partial": self.value(thing.func, depth), "arguments": arguments, "keywords": keywords}
         if isinstance(thing, property):
-            return {"property": [self.value(each, depth) for each in (thing.fget, thing.fset, thing.fdel)]}
+            return {"property": [self.value(part, depth) for part in (thing.fget, thing.fset, thing.fdel)]}
         if isinstance(thing, (staticmethod, classmethod)):
             return {type(thing).__name__: self.value(thing.__func__, depth)}
         if isinstance(thing, functools.cached_property):
@@ -221,8 +225,8 @@ class ReachedValues:
             return self._of_library(thing, depth)
         if isinstance(thing, logging.Logger) or path_of(type(thing)) in _NO_STATE:
             return {"library": path_of(type(thing))}
-        known = id(thing) in self._numbers or isinstance(thing, (types.FunctionType, type))
-        if not known and reduced(thing) is None:
+        is_node = id(thing) in self._numbers or isinstance(thing, (types.FunctionType, type))
+        if not is_node and reduced(thing) is None:
             return {"not comparable": f"a value of type {path_of(type(thing))} cannot be looked at"}
         return self._node(thing)
 
@@ -241,7 +245,7 @@ class ReachedValues:
         return {"method": thing.__name__, "of": self.value(owner, depth)}
 
     def _of_library(self, function: types.FunctionType, depth: int) -> Data:
-        """A library's function by its name, and by what it captured if it was made at run time."""
+        """Return a library's function by its name, and by what it captured if it was made at run time."""
         if function is importlib.import_module:
             return {"not comparable": "it imports modules by names that it computes"}
         module, code = function.__globals__["__name__"], function.__code__
@@ -252,7 +256,7 @@ class ReachedValues:
         registry = getattr(function, "registry", None)
         if isinstance(registry, types.MappingProxyType):  # functools.singledispatch
             return {"library": f"{module}.{code.co_name}", "captured": [["registry", self.value(registry, depth)]]}
-        captured = [[name, self.value(each, depth)] for name, each in sorted(all_captured(function))]
+        captured = [[name, self.value(value, depth)] for name, value in sorted(captured_variables(function, NOT_SET))]
         name = getattr(code, "co_qualname", code.co_name)
         return {"library": f"{module}.{name}", "captured": captured}
 
@@ -269,15 +273,15 @@ class ReachedValues:
 
 
 def text_of(node: ast.AST) -> str:
-    """The text of a function without documentation; of a long one the beginning."""
+    """Return the text of a function without documentation; of a long one the beginning."""
     node = copy.deepcopy(node)
-    for each in ast.walk(node):
-        body = getattr(each, "body", None)
+    for inner in ast.walk(node):
+        body = getattr(inner, "body", None)
         if isinstance(body, list):
             kept = [part for part in body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
-            each.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
-        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            each.decorator_list = [] if each is node else each.decorator_list
+            inner.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            inner.decorator_list = [] if inner is node else inner.decorator_list
     return ast.unparse(node)[:_LONGEST]
 
 
@@ -294,10 +298,10 @@ _LONGEST = 20_000
 
 
 def essence(data: Any) -> Any:
-    """`data` without what is there for people to read."""
+    """Return `data` without what is there for people to read."""
     if isinstance(data, dict):
-        return {key: essence(each) for key, each in data.items() if key not in _FOR_PEOPLE}
-    return [essence(each) for each in data] if isinstance(data, list) else data
+        return {key: essence(part) for key, part in data.items() if key not in _FOR_PEOPLE}
+    return [essence(part) for part in data] if isinstance(data, list) else data
 
 
 def _text_of(data: Any) -> str:
@@ -315,7 +319,7 @@ def _order(element: Any) -> tuple[str, str, str]:
 
 
 def _directory(thing: Any) -> str | None:
-    """The directory of the file that a function, a class or an object of a class comes from, unless it is installed."""
+    """Return the directory of the file that a function or a class comes from, unless it is installed."""
     if isinstance(thing, types.FunctionType):
         file = thing.__globals__.get("__file__")
     else:
@@ -327,19 +331,19 @@ def _directory(thing: Any) -> str | None:
 
 
 def digest_of(paths: Iterable[str]) -> str:
-    """A digest of all files below `paths`, hidden ones left out; `unknown` for what is not on this machine."""
-    found = hashlib.sha256()
+    """Return a digest of all files below `paths`, hidden ones left out; `unknown` for what is not on this machine."""
+    digest = hashlib.sha256()
     for path in sorted(paths):
         if not os.path.exists(path):
             return "unknown"
         for name, file in sorted(_files(path)):
-            found.update(f"{name}\0".encode())
+            digest.update(f"{name}\0".encode())
             facts = os.stat(file)
             if facts.st_size <= WHOLE_BYTES:
-                found.update(hashlib.sha256(Path(file).read_bytes()).digest())
+                digest.update(hashlib.sha256(Path(file).read_bytes()).digest())
             else:
-                found.update(f"{facts.st_size} {facts.st_mtime_ns}".encode())
-    return found.hexdigest()[:12]
+                digest.update(f"{facts.st_size} {facts.st_mtime_ns}".encode())
+    return digest.hexdigest()[:12]
 
 
 def _files(path: str) -> Iterator[tuple[str, str]]:
@@ -347,7 +351,7 @@ def _files(path: str) -> Iterator[tuple[str, str]]:
         yield "", path
         return
     for folder, folders, names in os.walk(path):
-        folders[:] = [each for each in folders if not each.startswith(("_", "."))]
+        folders[:] = [child for child in folders if not child.startswith(("_", "."))]
         for name in names:
             if not name.startswith(("_", ".")):
                 file = os.path.join(folder, name)

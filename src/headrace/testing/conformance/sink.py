@@ -28,7 +28,7 @@ class SinkConformance(SinkTriggers):
     """What every sink must hold."""
 
     def result(self, frame: DataFrame, mode: OutputMode) -> DataFrame:
-        """The query: the rows as they are in append mode, or the total of each name."""
+        """Return the query: the rows as they are in append mode, or the total of each name."""
         from pyspark.sql import functions as F
 
         if mode == "append":
@@ -36,12 +36,12 @@ class SinkConformance(SinkTriggers):
         return frame.groupBy("name").agg(F.sum("total").alias("total"))
 
     def rows(self, step: int) -> Iterator[dict[str, Any]]:
-        """The input of one step: names are new in each, but for one that comes in every step."""
+        """Yield the input of one step: names are new in each, but for one that comes in every step."""
         for number in range(4):
             yield {"name": f"n{step}{number}", "total": step * 10 + number, "step": step}
 
     def feed(self, tmp_path: Path, step: int, *, shared: bool) -> None:
-        """Let the input of one step land."""
+        """Write the input of one step."""
         place = tmp_path / "input"
         place.mkdir(exist_ok=True)
         rows = [*self.rows(step), *([{"name": "shared", "total": step, "step": step}] if shared else [])]
@@ -50,7 +50,7 @@ class SinkConformance(SinkTriggers):
         unfinished.rename(place / f"{step}.json")
 
     def make_rewindable(self, home: Path, mode: OutputMode) -> Sink:
-        """The sink with the options that it needs to go back to an earlier batch."""
+        """Return the sink with the options that it needs to go back to an earlier batch."""
         return self.make(home, mode)
 
     def context(self, tmp_path: Path, mode: OutputMode, **more: Any) -> SinkContext:
@@ -59,7 +59,7 @@ class SinkConformance(SinkTriggers):
     def frame(
         self, spark: SparkSession, tmp_path: Path, mode: OutputMode, *, stream: bool, steps: int = 1
     ) -> DataFrame:
-        """The query over all input; as a stream, with that of so many steps in a batch."""
+        """Return the query over all input; as a stream, with that of so many steps in a batch."""
         (tmp_path / "input").mkdir(exist_ok=True)
         reader: Any = spark.readStream.name(NAME).option("maxFilesPerTrigger", steps) if stream else spark.read
         frame = reader.schema("name STRING, total BIGINT, step INT").json(str(tmp_path / "input"))
@@ -95,8 +95,8 @@ class SinkConformance(SinkTriggers):
 
     def assert_client_reads_input(self, home: Path, tmp_path: Path, mode: OutputMode) -> None:
         """Compare what another program reads with the rows that were put in, without Spark."""
-        found = self.read_by_client(home)
-        if found is None:
+        read = self.read_by_client(home)
+        if read is None:
             return
         rows = [json.loads(line) for file in (tmp_path / "input").glob("*.json") for line in file.open()]
         expected = [(row["name"], row["total"]) for row in rows]
@@ -105,7 +105,7 @@ class SinkConformance(SinkTriggers):
             for name, total in expected:
                 totals[name] += total
             expected = list(totals.items())
-        assert sorted((name, int(total)) for name, total in found) == sorted(expected)
+        assert sorted((name, int(total)) for name, total in read) == sorted(expected)
 
     @pytest.mark.parametrize("mode", OUTPUT_MODES)
     def test_several_batches_end_in_the_batch_answer(
@@ -123,12 +123,12 @@ class SinkConformance(SinkTriggers):
         self.start(spark, sink, tmp_path, context, ends=True)
         if sink.facts.adds_files and sink.project_path:
             assert len(list(Path(sink.project_path).rglob("*part-*"))) >= STEPS
+        self.assert_client_reads_input(home, tmp_path, mode)
         if not readable_back(sink):
             with pytest.raises(SinkError):
                 sink.read_back(spark, context)
             return
         assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
-        self.assert_client_reads_input(home, tmp_path, mode)
         assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
         if sink.ledger is not None:
             assert sink.ledger.checkpoint_id(context) in (None, Checkpoint(context.checkpoint).id)
@@ -167,20 +167,20 @@ class SinkConformance(SinkTriggers):
 
     def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
         mode: OutputMode = "append"
-        told: list[HeadraceError] = []
+        errors: list[HeadraceError] = []
         self.feed(tmp_path, 0, shared=False)
-        older, context = self.make(home, mode), self.context(tmp_path, mode, on_error=told.append)
+        older, context = self.make(home, mode), self.context(tmp_path, mode, on_error=errors.append)
         query = self.start(spark, older, tmp_path, context, ends=False)
         newer = self.make(home, mode)
         try:
             query.processAllAvailable()
             if not older.facts.transactional:
-                # Nothing tells two drivers of such a sink apart: the older one continues.
+                # Such a sink cannot distinguish two drivers: the older one continues.
                 with suppress(SinkError):
                     newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
                 self.feed(tmp_path, 1, shared=False)
                 query.processAllAvailable()
-                assert (query.isActive, told) == (True, [])
+                assert (query.isActive, errors) == (True, [])
                 return
             before = self.written(spark, older, context)
             newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
@@ -189,16 +189,16 @@ class SinkConformance(SinkTriggers):
                 query.processAllAvailable()
         finally:
             query.stop()
-        assert [type(fault) for fault in told] == [Fenced]
+        assert [type(fault) for fault in errors] == [Fenced]
         assert self.written(spark, older, context) == before
 
     def test_a_copy_of_the_storage_is_refused_and_nothing_is_doubled(
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
-        """Two copies of one storage directory plan other rows for one batch: the second to write it must be told."""
+        """Two copies of one storage directory plan different rows for one batch: the second to write is refused."""
         mode: OutputMode = "append"
-        told: list[HeadraceError] = []
-        first = self.context(tmp_path, mode, on_error=told.append)
+        errors: list[HeadraceError] = []
+        first = self.context(tmp_path, mode, on_error=errors.append)
         if not self.make(home, mode).facts.transactional:
             return
         self.feed(tmp_path, 0, shared=False)
@@ -214,16 +214,16 @@ class SinkConformance(SinkTriggers):
         try:
             self.start(spark, self.make(home, mode), tmp_path, first, ends=True)
         except HeadraceError as error:
-            told.append(error)
+            errors.append(error)
         except Exception:
-            assert told, "a batch of the copy's failed, and the sink does not say why"
-        assert told, "a batch was taken for the one that the copy had written, and its rows are lost"
+            assert errors, "a batch of the copy's failed, and the sink does not say why"
+        assert errors, "a batch was taken for the one that the copy had written, and its rows are lost"
         assert self.written(spark, self.make(home, mode), copy) == held
 
     def test_a_query_begins_anew_beside_its_result_or_over_it(
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
-        """Each step is made twice, as after a crash; what was set aside comes back as it was, ledger included."""
+        """Each step is made twice, as after a crash; what was archived comes back as it was, ledger included."""
         modes = [mode for mode in OUTPUT_MODES if mode in self.make(home, mode).facts.modes]
         sink = self.make(home, modes[0])
         if not sink.facts.durable:
@@ -236,7 +236,7 @@ class SinkConformance(SinkTriggers):
             assert sink.reset.held(first, lambda: spark) == ()
             self.catch_up(spark, sink, tmp_path, first)
             before = self.written(spark, sink, first)
-            assert [each.count for each in sink.reset.held(first, lambda: spark)][:1] > [0]
+            assert [rows.count for rows in sink.reset.held(first, lambda: spark)][:1] > [0]
             for way in ("set_aside", "set_aside", "bring_back", "bring_back"):
                 getattr(sink.reset, way)(first, lambda: spark)
             assert self.written(spark, self.make(home, modes[0]), first) == before

@@ -20,13 +20,13 @@ class SourceConformance(triggers.SourceTriggers):
     """What every source must hold."""
 
     def spoil(self, home: Path) -> None:
-        """Bring about one row that does not fit, for a source that sets such rows aside."""
+        """Produce one row that does not fit, for a source that quarantines such rows."""
 
     @staticmethod
     def fed_together(source: Source, steps: int) -> list[range]:
-        """The steps before each start of a stream: two, if each gets a batch of its own all the same."""
-        each = 2 if source.facts.rate_limited else 1
-        return [range(first, min(first + each, steps)) for first in range(0, steps, each)]
+        """Return the steps before each start of a stream: two, if each gets its own batch anyway."""
+        size = 2 if source.facts.rate_limited else 1
+        return [range(first, min(first + size, steps)) for first in range(0, steps, size)]
 
     def test_the_connector_keeps_the_protocol(self, home: Path) -> None:
         source = self.make(home)

@@ -30,7 +30,7 @@ NAME = "events"
 PATIENCE = 60.0
 
 Word = Literal["continuous", "real_time"]
-# How each is asked for, and by what Spark's refusals of it are told from other failures.
+# The options of each trigger, and a pattern of Spark's refusals of it.
 _TRIGGERS: dict[Word, tuple[dict[str, str], str]] = {
     "continuous": ({"continuous": "500 milliseconds"}, r"[Cc]ontinuous"),
     "real_time": ({"realTime": "5 seconds"}, r"STREAMING_REAL_TIME_MODE"),
@@ -69,14 +69,14 @@ def _has_rows(query: StreamingQuery) -> bool:
 
 
 class SourceTriggers(ABC):
-    """What a source must hold that says of itself whether rows can come without batches."""
+    """What a source must hold that declares whether it gives rows without batches."""
 
     @abstractmethod
     def make(self, home: Path) -> Source:
-        """The source, reading from below `home`; a rate limit of one step's rows if it can be limited."""
+        """Return the source, reading from below `home`; a rate limit of one step's rows if it can be limited."""
 
     def feed(self, home: Path, step: int) -> None:  # noqa: B027 (a source that makes its own rows needs none)
-        """Bring about the input of one step: some rows, the same number in each step."""
+        """Produce the input of one step: some rows, the same number in each step."""
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
@@ -104,7 +104,7 @@ class SourceTriggers(ABC):
         assert runs(writer, word, feed=lambda: feed(home, 0), came=came) is claimed
 
     def _feed_once_connected(self, home: Path, step: int) -> None:
-        """Feed at the side: a query that is refused connects to nobody."""
+        """Feed in a thread: a query that is refused never connects."""
 
         def wait_and_feed() -> None:
             with suppress(AssertionError, OSError):
@@ -114,11 +114,11 @@ class SourceTriggers(ABC):
 
 
 class SinkTriggers(ABC):
-    """What a sink must hold that says of itself whether it takes rows without batches, or progress beside them."""
+    """What a sink must hold that declares whether it takes rows without batches, or asynchronous progress."""
 
     @abstractmethod
     def make(self, home: Path, mode: OutputMode) -> Sink:
-        """The sink, writing below `home` a result of (name STRING, total BIGINT), keyed by name."""
+        """Return the sink, writing below `home` a result of (name STRING, total BIGINT), keyed by name."""
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
@@ -127,7 +127,7 @@ class SinkTriggers(ABC):
         return place
 
     def unending(self, spark: SparkSession, word: Word) -> DataFrame | None:
-        """Rows of (name STRING, total BIGINT) that come all the time, under the trigger.
+        """Return rows of (name STRING, total BIGINT) that come all the time, under the trigger.
 
         None: no source is at hand that the trigger takes, as none of Spark's own is in real time.
         """
@@ -179,7 +179,7 @@ class SinkTriggers(ABC):
     def prepared(
         self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
     ) -> tuple[DataStreamWriter, SinkContext]:
-        """A writer of `frame` into the sink, of a query that has not run before."""
+        """Return a writer of `frame` into the sink, of a query that has not run before."""
         context = SinkContext(query=f"q_{uuid4().hex}", generation=1, mode=mode, checkpoint=tmp_path / "checkpoint")
         opened = sink.open(frame, context)
         frame = opened.serialize(frame)
@@ -193,7 +193,7 @@ Rows = dict[int, list[tuple[Any, ...]]]
 
 
 def drain(frame: DataFrame, checkpoint: Path) -> tuple[Rows, list[Any]]:
-    """The rows of each batch that a stream makes of what is there, and its progress."""
+    """Return the rows of each batch that a stream makes of what is there, and its progress."""
     rows: Rows = {}
 
     def keep(batch: DataFrame, number: int) -> None:
@@ -210,7 +210,7 @@ def drain(frame: DataFrame, checkpoint: Path) -> tuple[Rows, list[Any]]:
 
 
 def drain_live(frame: DataFrame, checkpoint: Path, feed: Callable[[], None]) -> Rows:
-    """The rows of each batch of a stream that `feed` gives rows to after its first batch, until one has some."""
+    """Return the rows of each batch of a stream that `feed` gives rows to after its first batch, until one has some."""
     rows: Rows = {}
     begun, given = Event(), Event()
 
@@ -232,14 +232,14 @@ def drain_live(frame: DataFrame, checkpoint: Path, feed: Callable[[], None]) -> 
 
 
 def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
-    """What the checkpoint says of one source, up to the last committed batch."""
-    found = Checkpoint(checkpoint)
-    last = found.last_committed
-    return committed_prefix(found, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
+    """Return the prefix of one source in the checkpoint, up to the last committed batch."""
+    read = Checkpoint(checkpoint)
+    last = read.last_committed
+    return committed_prefix(read, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
 
 
 def forget_commit(checkpoint: Path) -> int:
-    """Take away the newest commit file, as a crash just before it would; returns its batch."""
+    """Delete the newest commit file, as if after a crash just before it; return its batch."""
     last = Checkpoint(checkpoint).last_committed
     if last is None:
         raise ValueError(f"'{checkpoint}' has no commit to forget")

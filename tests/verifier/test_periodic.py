@@ -1,4 +1,4 @@
-"""Results are verified beside the run that makes them, which nothing of it ends."""
+"""Results are verified during the run that makes them, which no verification ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from headrace.errors import Finding, HeadraceError
 from headrace.history import History
 from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
-from headrace.verifier import Verdict, beside
-from headrace.verifier.beside import VerifyingBeside
+from headrace.verifier import periodic
+from headrace.verifier.periodic import PeriodicVerifier
 from headrace.verifier.scope import WHOLE, RowScope
+from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
 from tests.run.projects import land, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
@@ -88,16 +89,16 @@ def test_no_time_between_two_looks_is_refused(
     assert "Traceback" not in said
 
 
-def beside_of(
+def verifier_of(
     monkeypatch: pytest.MonkeyPatch,
     verify: Callable[[str, Any, RowScope], Verdict],
     findings: list[Finding],
     *,
     parts: int = 1,
-) -> VerifyingBeside:
-    """What verifies each hundredth of a second, beside a run."""
-    monkeypatch.setattr(beside, "take_last_turn", object)
-    return VerifyingBeside(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
+) -> PeriodicVerifier:
+    """A verifier that works each hundredth of a second during a run."""
+    monkeypatch.setattr(periodic, "take_last_turn", object)
+    return PeriodicVerifier(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
 
 
 @pytest.mark.plain
@@ -108,7 +109,7 @@ def test_a_failure_of_verify_is_a_finding_and_the_next_one_is_tried(monkeypatch:
 
     tried: list[str] = []
     findings: list[Finding] = []
-    verifying = beside_of(monkeypatch, verify, findings)
+    verifying = verifier_of(monkeypatch, verify, findings)
     for count in (1, 2):
         verifying.progressed(RECORD)
         wait_for(lambda count=count: len(findings) == count)  # type: ignore[misc]
@@ -126,7 +127,7 @@ def test_each_look_takes_the_next_part_and_after_a_mismatch_all_rows(monkeypatch
         return Verdict(query=query, batch=1, state="mismatch" if len(looked) in (5, 6) else "equal")
 
     looked: list[RowScope] = []
-    verifying = beside_of(monkeypatch, verify, [], parts=3)
+    verifying = verifier_of(monkeypatch, verify, [], parts=3)
     for count in range(1, 11):
         verifying.progressed(RECORD)
         wait_for(lambda count=count: len(looked) == count)  # type: ignore[misc]
@@ -147,8 +148,8 @@ def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.Monk
         raise ValueError("cancelled")
 
     begun, broken_off, ended, findings = threading.Event(), threading.Event(), list[str](), list[Finding]()
-    monkeypatch.setattr(beside, "break_last_turn_off", broken_off.set)
-    verifying = beside_of(monkeypatch, verify, findings)
+    monkeypatch.setattr(periodic, "break_last_turn_off", broken_off.set)
+    verifying = verifier_of(monkeypatch, verify, findings)
     verifying.progressed(RECORD)
     assert begun.wait(60)
     verifying.progressed(RECORD)
@@ -167,8 +168,8 @@ def test_no_session_is_begun_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("there is no session")
 
     looked, tried, findings = threading.Event(), list[str](), list[Finding]()
-    verifying = beside_of(monkeypatch, verify, findings)
-    monkeypatch.setattr(beside, "take_last_turn", looked.set)
+    verifying = verifier_of(monkeypatch, verify, findings)
+    monkeypatch.setattr(periodic, "take_last_turn", looked.set)
     verifying.progressed(RECORD)
     assert looked.wait(60)
     time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The queries of a run verified at an interval, in a thread beside their batches."""
+"""The queries of a run verified at an interval, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from headrace.verifier.verdict import Verdict
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long the end of a query waits for what was broken off of its verification; the session may stop then.
+# How long the end of a query waits for its cancelled verification; the session may stop then.
 _WAIT_SECONDS = 5.0
 
 
-class VerifyingBeside(Observer):
-    """Verifies the queries that have made batches since, one after the other; a verdict comes when it is there.
+class PeriodicVerifier(Observer):
+    """Verifies, one after the other, the queries that have made batches since the last time.
 
-    The end of a query breaks its verification off, for the session of the run is about to stop, and none is begun
-    without one. verify: gives the verdict on a query in that session; what it raises ends no run. parts: of a query one
-    of so many parts of its keys is looked at each time, the same again if that failed, and after a mismatch all.
-    tell: hears of a verdict. report: hears from this thread of what a user should know.
+    The end of a query cancels its verification, because the session of the run is about to stop; without a session none
+    begins. verify: gives the verdict on a query in that session; what it raises ends no run. parts: each time one of so
+    many parts of the keys is verified, the same again if that failed, and all after a mismatch. publish: called with
+    each verdict. report: called in this thread with what a user should know.
     """
 
     def __init__(
         self,
         seconds: float,
         verify: Callable[[str, SparkSession, RowScope], Verdict],
-        tell: Callable[[Verdict], Verdict],
+        publish: Callable[[Verdict], Verdict],
         report: Callable[[Finding], None],
         *,
         parts: int = 1,
     ) -> None:
         self._parts = parts
-        # Of each query the next part; it begins with any, so that runs that end early see all of them in the end.
+        # The next part of each query; the first is random, so that runs that end early verify all parts in the end.
         self._next: dict[str, int] = {}
         self._doubtful: set[str] = set()
-        self._seconds, self._verify, self._tell, self._report = seconds, verify, tell, report
+        self._seconds, self._verify, self._publish, self._report = seconds, verify, publish, report
         self._worked: set[str] = set()
         self._under_way = ""
-        # Held for a look at the two above, and told of a verification that has ended.
+        # Guards both fields; notified when a verification ends.
         self._change = threading.Condition()
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="headrace-verify", daemon=True).start()
@@ -83,18 +83,18 @@ class VerifyingBeside(Observer):
             scope = self._scope(query)
             verdict = self._verify(query, spark, scope)
         except Exception as error:
-            what = f"query '{query}' could not be verified beside its run: {type(error).__name__}: {error}"
-            findings.append(Finding(code="HR717", what=what, fix=f"verify it by itself: headrace verify {query}"))
+            problem = f"query '{query}' could not be verified during its run: {type(error).__name__}: {error}"
+            findings.append(Finding(code="HR717", what=problem, fix=f"verify it by itself: headrace verify {query}"))
         with self._change:
-            # What the end of the query has broken off says nothing of its result.
-            is_known, self._under_way = self._under_way == query, ""
+            # A cancelled verification says nothing about the result.
+            is_current, self._under_way = self._under_way == query, ""
             self._change.notify()
-        if is_known:
+        if is_current:
             if verdict is not None:
                 (self._doubtful.add if verdict.state == "mismatch" else self._doubtful.discard)(query)
                 if scope.part is not None:
                     self._next[query] = scope.part[0] % self._parts
-            for finding in findings if verdict is None else self._tell(verdict).findings:
+            for finding in findings if verdict is None else self._publish(verdict).findings:
                 self._report(finding)
 
     def _scope(self, query: str) -> RowScope:
