@@ -229,8 +229,8 @@ def spark(sessions: Sessions, request: pytest.FixtureRequest) -> SparkSession:
 @pytest.fixture(params=["1", "2"], ids=["format-1", "format-2"])
 def checkpoint_format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     """The format in which Spark begins checkpoints in the test."""
-    from headrace.spark.jvm.session_conf import applied
+    from headrace.spark.jvm.session_conf import apply_settings
     from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
 
-    with applied(spark, {CHECKPOINT_FORMAT: request.param}):
+    with apply_settings(spark, {CHECKPOINT_FORMAT: request.param}):
         yield request.param

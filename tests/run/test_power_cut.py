@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.state_files import version_of
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
 
 from .projects import land, ledger, rows, write_project
@@ -55,7 +55,7 @@ def written(project: Path, spark: SparkSession) -> Iterator[Path]:
     kept = project.parent / "kept"
     spark.conf.set(COMPACT_INTERVAL, "2")
     if not kept.exists():
-        with applied(spark, {CHECKPOINT_FORMAT: project.parent.name.split("-")[1]}):
+        with apply_settings(spark, {CHECKPOINT_FORMAT: project.parent.name.split("-")[1]}):
             run(project, spark)
         kept.mkdir()
         shutil.copytree(project / ".headrace", kept / ".headrace")

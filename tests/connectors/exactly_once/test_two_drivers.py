@@ -86,7 +86,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
 
 TAKEN: dict[str, Callable[[Driver], object]] = {
     "dropped by hand": lambda driver: driver.database.query("DROP TABLE result"),
-    "set aside by a reset": lambda driver: driver.database.sink(key=[]).reset.set_aside(driver.run, None),  # type: ignore[arg-type]
+    "set aside by a reset": lambda driver: driver.database.sink(key=[]).reset.archive(driver.run, None),  # type: ignore[arg-type]
 }
 
 

@@ -61,7 +61,7 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     writer.store.disconnect()
     assert whole.held() == replaced(LATER)
     for each in (fed, whole):
-        each.sink.reset.set_aside(each.context, _no_session)
+        each.sink.reset.archive(each.context, _no_session)
         each.sink.reset.discard(each.context, _no_session)
     assert database.left_over() == []
 

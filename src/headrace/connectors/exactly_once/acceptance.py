@@ -312,7 +312,7 @@ def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, 
     """The fault of a batch that is in `table` with other rows than this checkpoint plans for it."""
     what = (
         f"batch {batch} of query '{context.query}' is in {table} with other rows than the checkpoint "
-        f"'{context.checkpoint}' plans for it{_shown(context, batch, kept)}: two copies of one storage "
+        f"'{context.checkpoint}' plans for it{_show_differences(context, batch, kept)}: two copies of one storage "
         "directory were run"
     )
     kind = table.partition(" ")[0]
@@ -325,7 +325,7 @@ def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, 
     return Finding(code="HR410", what=what, fix=fix)
 
 
-def _shown(context: SinkContext, batch: int, kept: str | None) -> str:
+def _show_differences(context: SinkContext, batch: int, kept: str | None) -> str:
     """Where the two plans differ, as far as both are known."""
     try:
         ours = planned_batch(Checkpoint(context.checkpoint), batch)

@@ -85,7 +85,7 @@ class BatchStore(ABC, Generic[Rows]):
         """What the ledger says now; asked before each attempt."""
 
     @abstractmethod
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         """What the ledger keeps to plan a batch again that is in."""
 
     @abstractmethod
@@ -225,7 +225,7 @@ class BatchWriter(Writer, Generic[Rows]):
         if not standing.is_in:
             return replace(work.entry, line=work.entry.line.after(standing.before))
         if standing.own is not None and not is_same_batch(standing.own, standing.before, work.entry.line.digest):
-            table, kept = f"{self.store.kind} '{self.store.name}'", self.store.planned(batch)
+            table, kept = f"{self.store.kind} '{self.store.name}'", self.store.kept_plan(batch)
             raise CheckpointError(other_batch(context, table, batch, kept, committed=False))
         return None
 

@@ -100,7 +100,7 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
     name: str
 
     @abstractmethod
-    def known(self, context: SinkContext, session: Session) -> Known | None:
+    def current(self, context: SinkContext, session: Session) -> Known | None:
         """The table as it is now; None where it has no batch of the generation."""
 
     @abstractmethod
@@ -131,21 +131,21 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
     def forget_former(self, context: SinkContext, session: Session) -> None:
         """Remember it no longer."""
 
-    def asking(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """What each question is asked in, to translate the errors of the table's library."""
         return nullcontext()
 
     def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        with self.asking():
-            known = self.known(context, session)
+        with self.translate_errors():
+            known = self.current(context, session)
             if known is None:
                 return None
             reached = self.reach(known, context, batch)
             return reached.earliest if reached.version is None else batch
 
     def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
-        with self.asking():
-            known = self.known(context, session)
+        with self.translate_errors():
+            known = self.current(context, session)
             if known is None or self.last(known) <= batch:
                 return ()
             version = self.reach(known, context, batch).version
@@ -159,7 +159,7 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
 
     def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
         def change() -> None:
-            known = self.known(context, session)
+            known = self.current(context, session)
             if known is None or self.last(known) <= batch:
                 return
             reached = self.reach(known, context, batch)
@@ -170,12 +170,12 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
                 raise NothingChanged(code="HR580", what=what, fix=fix)
             self.restore(known, reached.version, context, batch)
 
-        with self.asking():
+        with self.translate_errors():
             among_writers(self.name, change)
 
     def undo(self, context: SinkContext, batch: int, session: Session) -> None:
         def change() -> None:
-            known = self.known(context, session)
+            known = self.current(context, session)
             if known is None or not self.is_rewound(known, context, batch):
                 return
             if self.last(known) != batch:
@@ -184,9 +184,9 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
                 raise NothingChanged(code="HR583", what=what, fix=fix)
             self.bring_back(known, context, batch)
 
-        with self.asking():
+        with self.translate_errors():
             among_writers(self.name, change)
 
     def forget(self, context: SinkContext, session: Session) -> None:
-        with self.asking():
+        with self.translate_errors():
             among_writers(self.name, lambda: self.forget_former(context, session))

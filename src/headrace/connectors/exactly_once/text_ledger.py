@@ -46,7 +46,7 @@ class TextLedger:
         return json.dumps(asdict(self))
 
     @classmethod
-    def begun(
+    def start(
         cls, text: str | None, context: SinkContext, table: str, result: str, *, kind: str = "table"
     ) -> TextLedger:
         """The ledger with the epoch of a new driver, after `text`; None: the table has none yet.
@@ -103,7 +103,7 @@ class TextLedger:
             before=next((line for line in reversed(self.lines) if line.batch < batch), None),
         )
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         """What is kept to plan a batch again."""
         return next((line.planned for line in self.lines if line.batch == batch), None)
 
@@ -135,20 +135,20 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     def standing(self, batch: int) -> Standing:
         with self.transaction() as connection:
-            return self._known(connection).standing(batch, self.epoch)
+            return self._own_ledger(connection).standing(batch, self.epoch)
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         with self.transaction() as connection:
-            return self._known(connection).planned(batch)
+            return self._own_ledger(connection).kept_plan(batch)
 
     def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
         with self.transaction() as connection:
-            known = self._known(connection)
+            known = self._own_ledger(connection)
             admitted = admit(known.standing(batch, self.epoch))
             if admitted is not None:
                 self.write(connection, rows)
                 self.enter(connection, known.with_batch(admitted.line).dumps())
                 self.context.on_boundary("inside-transaction", batch)
 
-    def _known(self, connection: Connection) -> TextLedger:
+    def _own_ledger(self, connection: Connection) -> TextLedger:
         return TextLedger.of(self.ledger(connection), self.context, self.name)

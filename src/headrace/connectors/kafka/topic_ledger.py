@@ -77,9 +77,9 @@ class TopicLedger:
         The result may have other columns than before: each message names its own.
         """
         if before is None:
-            ledger = TextLedger.begun(None, context, name, result, kind="topic")
+            ledger = TextLedger.start(None, context, name, result, kind="topic")
             return cls(ledger=ledger, life=uuid.uuid4().hex, begins=begins)
-        ledger = TextLedger.begun(before.ledger.dumps(), context, name, before.ledger.result, kind="topic")
+        ledger = TextLedger.start(before.ledger.dumps(), context, name, before.ledger.result, kind="topic")
         return replace(before, ledger=replace(ledger, result=result))
 
     def with_batch(self, line: KeptLine, ends: Ends) -> TopicLedger:

@@ -136,8 +136,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     def standing(self, batch: int) -> exactly_once.Standing:
         return self._current().ledger.standing(batch, self.epoch)
 
-    def planned(self, batch: int) -> str | None:
-        return self._current().ledger.planned(batch)
+    def kept_plan(self, batch: int) -> str | None:
+        return self._current().ledger.kept_plan(batch)
 
     def _current(self) -> TopicLedger:
         """The ledger as it is now, by a producer that is not fenced off, unless another driver has begun."""

@@ -84,24 +84,26 @@ class DatabaseAnswers(SinkTable, SinkAnswers):
             what = f"only a statement that reads the database's tables is taken, and it has '{outside[0]}'"
             raise SinkError(code="HR889", what=what, fix=fix)
         dialect = self.dialect_to_ask()
-        return _answer(_Question(dialect=dialect, statement=wanted, limit=limit, seconds=seconds, by_a_person=True))
+        return _ask_in_process(
+            _Question(dialect=dialect, statement=wanted, limit=limit, seconds=seconds, by_a_person=True)
+        )
 
     def newest_rows(self, *, limit: int, seconds: float) -> Rows:
         """Those with the greatest time first, if the table has one, and if they can be had in the time."""
         dialect, table = self.dialect(), self.table
-        with _reading(dialect) as connection:
+        with _open_reader(dialect) as connection:
             statement = dialect.own(f"SELECT spark_schema FROM {TABLES} WHERE table_name = ?")
             schema = list(rows_of(connection, statement, (table,)))
             name, at = dialect.real_name(connection, table), _time_column(str(schema[0][0])) if schema else None
 
         def rows(statement: str, order: str = "") -> Rows:
             question = _Question(dialect=dialect, statement=statement, limit=limit, seconds=seconds, by_a_person=False)
-            return replace(_answer(question), order=order)
+            return replace(_ask_in_process(question), order=order)
 
-        every = f"SELECT * FROM {_quoted(dialect, name)}"
+        every = f"SELECT * FROM {_quote(dialect, name)}"
         if at is not None:
             with suppress(_OutOfTime):
-                return rows(f"{every} ORDER BY {_quoted(dialect, at)} DESC", f"the greatest {at} first")
+                return rows(f"{every} ORDER BY {_quote(dialect, at)} DESC", f"the greatest {at} first")
         return rows(every)
 
     def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
@@ -112,7 +114,7 @@ class DatabaseAnswers(SinkTable, SinkAnswers):
             "AND table_name = ? AND batch BETWEEN ? AND ? "
             f"AND application IN (SELECT application FROM {TABLES} WHERE table_name = ?)"
         )
-        with _reading(dialect) as connection:
+        with _open_reader(dialect) as connection:
             lines = list(rows_of(connection, statement, (query, generation, table, first, last, table)))
         return {
             int(batch): LedgerLine(rows=None if rows is None else int(rows), committed_at=at)
@@ -120,7 +122,7 @@ class DatabaseAnswers(SinkTable, SinkAnswers):
         }
 
 
-def _answer(question: _Question) -> Rows:
+def _ask_in_process(question: _Question) -> Rows:
     """Have a process of its own ask, and wait for it no longer than it may take."""
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD.format(path=sys.path)],
@@ -134,7 +136,7 @@ def _answer(question: _Question) -> Rows:
         longest = _START_SECONDS + 2 * CONNECT_SECONDS + question.seconds
         said, fault = child.communicate(pickle.dumps(question), timeout=longest)
     except subprocess.TimeoutExpired:
-        raise _too_long(question.seconds) from None
+        raise _time_fault(question.seconds) from None
     finally:
         child.kill()
         child.wait()
@@ -142,9 +144,9 @@ def _answer(question: _Question) -> Rows:
         answer = json.loads(said)
     except ValueError:
         if child.returncode == -signal.SIGALRM:
-            raise _too_long(question.seconds) from None
+            raise _time_fault(question.seconds) from None
         if child.returncode < 0 or b"MemoryError" in fault:
-            raise _too_large() from None
+            raise _memory_fault() from None
         raise RuntimeError(fault.decode("utf-8", "replace")[-2_000:]) from None
     if "finding" in answer:
         raise (_OutOfTime if answer["out_of_time"] else SinkError)(Finding(**answer["finding"]))
@@ -156,7 +158,7 @@ def answer_one() -> None:
     question = pickle.load(sys.stdin.buffer)
     _limit_memory()
     try:
-        said = json.dumps(asdict(_rows(question)))
+        said = json.dumps(asdict(_read_rows(question)))
     except SinkError as error:
         (finding,) = error.findings
         plain = {"code": finding.code, "what": finding.what, "fix": finding.fix}
@@ -176,15 +178,15 @@ def _limit_memory() -> None:
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def _rows(question: _Question) -> Rows:
+def _read_rows(question: _Question) -> Rows:
     """Read row by row, cut each value, and stop at the first limit that is reached."""
     # The clock's signal ends the process, whatever the client library is waiting for.
     signal.setitimer(signal.ITIMER_REAL, 2 * CONNECT_SECONDS)
     rows: list[tuple[Any, ...]] = []
     read, shown, stopped = 0, 0, ""
     dialect = question.dialect
-    with _reading(dialect, question.seconds) as connection:
-        if question.by_a_person and (rights := dialect.rights_beside_reading(connection)):
+    with _open_reader(dialect, question.seconds) as connection:
+        if question.by_a_person and (rights := dialect.rights_beyond_reading(connection)):
             what = f"questions are not answered, since the user of the url {rights}"
             fix = "give the sink ask_url: the url of a user that may only read"
             raise SinkError(code="HR895", what=what, fix=fix)
@@ -194,8 +196,8 @@ def _rows(question: _Question) -> Rows:
         columns = tuple(map(str, next(found)))
         for row in found:
             if time.monotonic() > until:
-                raise _too_long(question.seconds)
-            values = [_shown(value) for value in row]
+                raise _time_fault(question.seconds)
+            values = [_show(value) for value in row]
             rows.append(tuple(value for value, _ in values))
             read += sum(size for _, size in values)
             shown += sum(min(size, LONGEST) for _, size in values)
@@ -209,7 +211,7 @@ def _rows(question: _Question) -> Rows:
 
 
 @contextmanager
-def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
+def _open_reader(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
     """A connection that reads; raises SinkError with what keeps it from being made, or what the database refuses."""
     try:
         connection = dialect.connect_to_read()
@@ -220,14 +222,14 @@ def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
         try:
             yield connection
         except MemoryError:
-            raise _too_large() from None
+            raise _memory_fault() from None
         except dialect.errors as error:
             if dialect.is_out_of_time(error):
-                raise _too_long(seconds) from None
+                raise _time_fault(seconds) from None
             # The first line of what the database says; the others repeat the statement.
             said = next(iter(str(error.args[-1] if error.args else error).strip().splitlines()), type(error).__name__)
             if re.search("out of memory|cannot allocate memory", said, re.IGNORECASE):
-                raise _too_large() from None
+                raise _memory_fault() from None
             fix = "correct the statement, or grant the user of the url what it asks for"
             raise SinkError(code="HR889", what=f"{dialect.name} refused it: {said}", fix=fix) from None
 
@@ -235,16 +237,16 @@ def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
 _LESS = "ask for less, or by a column that has an index"
 
 
-def _too_long(seconds: float) -> SinkError:
+def _time_fault(seconds: float) -> SinkError:
     return _OutOfTime(code="HR888", what=f"the answer took longer than {seconds:g} seconds", fix=_LESS)
 
 
-def _too_large() -> SinkError:
+def _memory_fault() -> SinkError:
     what = f"a row of the answer takes more than the {MEMORY_BYTES // 1_000_000} MB of memory that there are for it"
     return SinkError(code="HR888", what=what, fix=_LESS)
 
 
-def _quoted(dialect: Dialect, name: str) -> str:
+def _quote(dialect: Dialect, name: str) -> str:
     """The name in a statement without values, where a per cent sign is no placeholder."""
     quoted = dialect.quote(name)
     return quoted if dialect.placeholder == "?" else quoted.replace("%%", "%")
@@ -259,7 +261,7 @@ def _time_column(schema: str) -> str | None:
     return next((str(each["name"]) for each in fields if each["type"] in ("timestamp", "timestamp_ntz", "date")), None)
 
 
-def _shown(value: Any) -> tuple[str | int | float | bool | None, int]:
+def _show(value: Any) -> tuple[str | int | float | bool | None, int]:
     """A value as JSON has it, and its size; a whole number that a browser would round, and what else there is, as text.
 
     What is too long is cut.

@@ -70,15 +70,15 @@ class SqlStore(BatchStore[Content]):
 
     def standing(self, batch: int, *, lock: bool = False) -> Standing:
         ledger = self._ledger()
-        with self.dialect.together(ledger.connection):
+        with self.dialect.single_transaction(ledger.connection):
             newest = ledger.epoch(lock=lock)
             if newest != self.epoch:
                 return Standing(newer=f"epoch {newest}, this one has {self.epoch}")
-            before, own = ledger.around(batch)
+            before, own = ledger.lines_around(batch)
         return Standing(is_in=own is not None, own=own, before=before)
 
-    def planned(self, batch: int) -> str | None:
-        return self._ledger().planned(batch)
+    def kept_plan(self, batch: int) -> str | None:
+        return self._ledger().kept_plan(batch)
 
     def compute(self, frame: DataFrame, batch: int) -> Content:
         """The rows of the batch, before the transaction begins, so that its lock is short."""
@@ -89,12 +89,12 @@ class SqlStore(BatchStore[Content]):
             is_small = self.context.mode != "complete" and self.stage.reads_little(frame)
         if is_small:
             with self.computing(batch):
-                content = self.stage.small(frame)
+                content = self.stage.compute_small(frame)
         if content is None:
             self._has_staged = True
             turn = Turn.of(self.context, self.table.name, self.epoch, batch)
             with self.computing(batch):
-                content = replace(self.stage, turn=turn).large(frame)
+                content = replace(self.stage, turn=turn).compute_large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
 
@@ -206,7 +206,7 @@ class SqlStore(BatchStore[Content]):
 
     def _add_columns(self, connection: Connection) -> None:
         """Add the columns that the table still lacks; a database that commits this by itself has it done before."""
-        there = self.dialect.existing(connection, self.table.name) if self.widened is not None else None
+        there = self.dialect.describe_table(connection, self.table.name) if self.widened is not None else None
         for statement in self.table.additions(there, self.dialect) if there is not None else ():
             run(connection, statement)
 

@@ -68,7 +68,7 @@ class BeforeImages(OwnLines):
         if name is None:
             statement = f"SELECT images FROM {BEFORE} WHERE {MINE} ORDER BY step DESC LIMIT 1"
             names = own.select(statement, *own.mine) if own.has_table(BEFORE) else []
-            name = str(names[0][0]) if names else images_name(own.context, table.name)
+            name = str(names[0][0]) if names else before_table_name(own.context, table.name)
         return cls(own.connection, own.dialect, own.context, table.name, table, name, seconds)
 
     def make(self) -> None:
@@ -201,7 +201,7 @@ class BeforeImages(OwnLines):
 
     def _create(self) -> Iterator[str]:
         """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""
-        there = self.existing(self.table)
+        there = self.describe_table(self.table)
         present = set() if there is None else {column.name.lower() for column in there.columns}
         names = [name for name in self.result.names if name.lower() in present]
         held = "".join(f", held.{self.quote(name)}" for name in names)
@@ -216,7 +216,7 @@ class BeforeImages(OwnLines):
         yield from self._add_columns({name.lower() for name in names})
 
     def _widen(self) -> Iterator[str]:
-        there = self.existing(self.name)
+        there = self.describe_table(self.name)
         if there is not None:
             present = {column.name.lower() for column in there.columns}
             if self.dialect.counter and _NUMBER not in present:
@@ -241,6 +241,6 @@ def between(column: str, steps: Sequence[int]) -> str:
     return f"({' OR '.join(f'{column} BETWEEN {first} AND {last}' for first, last in ranges)})"
 
 
-def images_name(context: SinkContext, table: str) -> str:
+def before_table_name(context: SinkContext, table: str) -> str:
     """What the table of the rows that were there before is called."""
     return own_name("before", context, table)

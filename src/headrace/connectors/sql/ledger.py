@@ -84,14 +84,14 @@ class Ledger(OwnLines):
         found = self.lines(_NO_BATCH)
         return found[-1] if found else None
 
-    def around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
+    def lines_around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
         """The line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
         found = [_line(row) for row in self.select(statement, *self.mine, batch)]
         own = next((line for line in found if line.batch == batch), None)
         return next((line for line in found if line.batch < batch), None), own
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         """What `batch` can be planned again from."""
         found = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not found or found[0][0] is None else str(found[0][0])
@@ -118,7 +118,7 @@ class Ledger(OwnLines):
 
     # ------------------------------------------------------------------------------------------------ late rows
 
-    def replayed(self, checkpoint: str) -> int | None:
+    def last_replay(self, checkpoint: str) -> int | None:
         """The last batch of this very checkpoint whose late rows were brought back."""
         if not self.has_table(REPLAYS):
             return None

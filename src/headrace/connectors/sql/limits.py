@@ -56,7 +56,7 @@ def digits_limit(precision: int, scale: int) -> Limit:
     return Limit(low=-high, high=high)
 
 
-def narrowed(column: ResultColumn, limit: Limit) -> Limit:
+def narrow(column: ResultColumn, limit: Limit) -> Limit:
     """`limit` without the bounds that every value of the column's type keeps anyway."""
     if limit.low is None or limit.high is None:
         return limit

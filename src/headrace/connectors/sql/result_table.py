@@ -10,7 +10,7 @@ from headrace.connectors.exactly_once import require_own_generation
 from headrace.connectors.not_asked import twice
 from headrace.connectors.sql.dialect import Dialect, WriteTarget
 from headrace.connectors.sql.ledger import Ledger, Owner
-from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
+from headrace.connectors.sql.limits import ExistingTable, Limit, narrow
 from headrace.connectors.sql.system_tables import OwnLines
 from headrace.connectors.sql.types import ResultColumn, columns
 from headrace.contract import SinkContext
@@ -29,7 +29,7 @@ class ResultTable:
     columns: tuple[ResultColumn, ...]
     spelled: str = ""
 
-    def as_known(self, lines: OwnLines) -> ResultTable:
+    def with_real_name(self, lines: OwnLines) -> ResultTable:
         """Return the table under the database's own spelling: one table has one owner, however it is spelled."""
         return replace(self, name=lines.dialect.real_name(lines.connection, self.name), spelled=self.name)
 
@@ -95,7 +95,7 @@ class ResultTable:
         limits = {dialect.column_key(column.name): column.limit for column in there.columns}
         found = {}
         for column in self.columns:
-            limit = narrowed(column, limits.get(dialect.column_key(column.name)) or dialect.limit_of(column))
+            limit = narrow(column, limits.get(dialect.column_key(column.name)) or dialect.limit_of(column))
             key = column.name in self.key
             limit = replace(limit, required=limit.required or key, key=key)
             if limit != Limit():
@@ -170,7 +170,7 @@ class ResultTable:
                     drop,
                 )
 
-    def require_here(self, owner: Owner | None, elsewhere: str) -> None:
+    def require_same_schema(self, owner: Owner | None, elsewhere: str) -> None:
         """A ledger lies beside its table; `elsewhere`: the table's schema, where that is another one."""
         if owner is None and elsewhere:
             what = (
@@ -179,7 +179,7 @@ class ResultTable:
             fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
             raise SinkError(code="HR407", what=what, fix=fix)
 
-    def require_made_so(self, ledger: Ledger, owner: Owner | None) -> None:
+    def require_same_key(self, ledger: Ledger, owner: Owner | None) -> None:
         """Raise SinkError for a table without a batch that Headrace made for another key, which the table keeps."""
         made_for = owner.made_for if owner is not None and owner.is_of(ledger.context) else None
         if made_for is None or set(made_for) == set(self.key) or ledger.last() is not None:
@@ -200,7 +200,7 @@ class ResultTable:
     def require_ours(self, lines: OwnLines, owner: Owner | None, elsewhere: str) -> None:
         """Raise for a table whose rows would be mixed with the result, or deleted by complete mode."""
         context = lines.context
-        self.require_here(owner, elsewhere)
+        self.require_same_schema(owner, elsewhere)
         if owner is not None and owner.is_of(context):
             return
         if owner is not None and owner.application not in (context.application, ""):

@@ -52,7 +52,7 @@ class Rewinding:
         # The line of the batch itself must stay, as the next one is chained to it.
         return max([*(lines - kept), *lacking, min(lines)])
 
-    def taken(self, batch: int) -> list[TableWrite]:
+    def steps_after(self, batch: int) -> list[TableWrite]:
         """The steps after `batch`, oldest first; what a repair has put right stays so."""
         taken = [step for step in self.images.steps() if step.batch > batch and not step.void]
         return [step for step in taken if step.kind not in ("rewind", "repair")]
@@ -61,7 +61,7 @@ class Rewinding:
         """Whether the table has more than the batches up to `batch`."""
         return bool(self.ledger.batches_after(batch) or self.ledger.replays_after(batch))
 
-    def before(self, steps: Sequence[TableWrite]) -> str:
+    def rows_before(self, steps: Sequence[TableWrite]) -> str:
         """Of each key that `steps` have written, the row that was there before the first of them, as a SELECT."""
         dialect = self.ledger.dialect
         key = dialect.identifiers([column.name for column in self.table.key_columns])
@@ -96,7 +96,7 @@ class Rewinding:
         if not single:
             return
         key = [column.name for column in self.table.key_columns]
-        ledger.run(dialect.create_temporary(_BACK, self.before(single)))
+        ledger.run(dialect.create_temporary(_BACK, self.rows_before(single)))
         if saved and whole is None:
             self.images.keep_from(saved, _BACK)
         gone = f"SELECT {dialect.identifiers(key)} FROM {_BACK} WHERE {there} = 0"
@@ -107,7 +107,7 @@ class Rewinding:
     def counts(self, batch: int, system: str) -> list[Held]:
         """Count what `go_back` would change."""
         ledger, dialect = self.ledger, self.ledger.dialect
-        steps, where = self.taken(batch), f"table '{self.table.name}' in {system}"
+        steps, where = self.steps_after(batch), f"table '{self.table.name}' in {system}"
         counts = [Held(count=len(ledger.batches_after(batch)), what=f"batches of {where} are taken back")]
         whole = next((step for step in steps if step.whole), None)
         if whole is not None:
@@ -119,7 +119,7 @@ class Rewinding:
             key, there = dialect.quote(self.table.key_columns[0].name), dialect.quote(THERE)
             rows = ledger.select(
                 f"SELECT was.{there}, CASE WHEN held.{key} IS NULL THEN 0 ELSE 1 END AS present, COUNT(*) "
-                f"FROM ({self.before(steps)}) AS was LEFT JOIN {dialect.quote(self.table.name)} AS held "
+                f"FROM ({self.rows_before(steps)}) AS was LEFT JOIN {dialect.quote(self.table.name)} AS held "
                 f"ON {self.images.same('held', 'was')} GROUP BY was.{there}, present",
             )
             changed = {(bool(was), bool(present)): int(count) for was, present, count in rows}
@@ -174,7 +174,7 @@ class TableRewind(SinkTable, SinkRewind):
             images = rewinding.images
             _forget(rewinding)
             images.forget_repairs()
-            steps = rewinding.taken(batch)
+            steps = rewinding.steps_after(batch)
             saved = images.begin(batch, "rewind", whole=any(step.whole for step in steps))
             rewinding.restore(steps, saved=saved)
             images.void([step.step for step in steps], saved)
@@ -198,7 +198,7 @@ class TableRewind(SinkTable, SinkRewind):
             images.void([write.step for write in images.steps() if write.void == step.step], 0)
             images.forget_steps([step.step])
             lines, before = aside_names(images.name)
-            if any(write.whole for write in rewinding.taken(batch)):
+            if any(write.whole for write in rewinding.steps_after(batch)):
                 ledger.move_lines(ledger.table, images.name, batch, batch, of=QUARANTINE)
             ledger.move_lines(lines, ledger.table, batch + 1)
             ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)

@@ -30,7 +30,7 @@ _PAUSE_SECONDS = 0.1
 # Longer than a server lets a driver sleep in its transaction.
 PATIENCE_SECONDS = 2.5 * IDLE_SECONDS
 # A shorter wait is not told: another start may be making the same tables.
-TOLD_AFTER_SECONDS = 1.0
+WARN_AFTER_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -100,17 +100,17 @@ class Watch:
 _watch = Watch()
 
 
-def _begin_anew() -> None:
+def _reset_watch() -> None:
     """A forked worker of Spark has none of its parent's threads."""
     global _watch
     _watch = Watch()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_watch)
 
 
 @contextmanager
-def watched(
+def cut_when_silent(
     works: Callable[[], bool], cut: Callable[[], None], error: Callable[[str], Exception], *, seconds: float
 ) -> Iterator[None]:
     """Wait for a server in this block; when it is silent and `works` says no, `cut` ends the wait.
@@ -139,7 +139,7 @@ def shut(descriptor: int) -> None:
         other.shutdown(socket.SHUT_RDWR)
 
 
-def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
+def wait_for_locks(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
     """What `attempt` gives; while a lock keeps it out, it is made again, and the user is shown who holds the lock.
 
     An older driver that sleeps or is cut off inside its transaction keeps its locks until the server ends its session;
@@ -155,7 +155,7 @@ def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) 
             if cause is None or not dialect.waits_for_lock(cause) or time.monotonic() > begins + PATIENCE_SECONDS:
                 raise
             what = error.findings[0].what
-        if not told and time.monotonic() - begins >= TOLD_AFTER_SECONDS:
+        if not told and time.monotonic() - begins >= WARN_AFTER_SECONDS:
             told = True
             wait = f"{what}; the start waits for it, for up to {PATIENCE_SECONDS:.0f} s"
             fix = (

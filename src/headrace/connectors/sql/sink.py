@@ -20,7 +20,7 @@ from headrace.connectors.sql.generations import TableReset, TableSwap, name_besi
 from headrace.connectors.sql.preparation import incompatibilities, prepare
 from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
-from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
+from headrace.connectors.sql.silence import SILENCE_SECONDS, wait_for_locks
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.snapshot import DatabaseLedger, snapshot
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
@@ -163,7 +163,7 @@ class DatabaseSink(contract.Sink):
         table = result_table(self.table, self.key, frame.schema, context)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
-        ready = patiently(
+        ready = wait_for_locks(
             lambda: prepare(
                 dialect, table, frame.schema.json(), context, adds=adds, rewindable=self.rewindable is not None
             ),
@@ -294,11 +294,11 @@ class ServerSink(DatabaseSink):
         """The host that the url names; empty for a socket of this machine."""
 
     @abstractmethod
-    def given_tls(self) -> tuple[dict[str, str], bool]:
+    def tls_in_url(self) -> tuple[dict[str, str], bool]:
         """The options of TLS that the url has, and whether they let the server's certificate be checked."""
 
     @abstractmethod
-    def verify_full(self, ca: str) -> dict[str, str]:
+    def verify_full_options(self, ca: str) -> dict[str, str]:
         """The url's options for verify-full."""
 
     @abstractmethod
@@ -341,7 +341,7 @@ class ServerSink(DatabaseSink):
         """The url with what `tls` asks for."""
         if not self.tls:
             return self.url
-        options = urlencode(self.verify_full(self.tls_ca or authorities()))
+        options = urlencode(self.verify_full_options(self.tls_ca or authorities()))
         return f"{self.url}{'&' if '?' in self.url else '?'}{options}"
 
     def dialect_to_ask(self) -> Dialect:
@@ -349,7 +349,7 @@ class ServerSink(DatabaseSink):
 
     def tls_problems(self) -> Iterator[contract.OptionError]:
         """What is wrong with the options of TLS; a note if nothing protects a connection that leaves the machine."""
-        given, checked = self.given_tls()
+        given, checked = self.tls_in_url()
         conflict = f"the url of the database has {min(given, default='')}, and the sink has tls: {self.tls}"
         for is_wrong, what, fix in (
             (self.tls and given, conflict, "give one of the two"),

@@ -59,7 +59,7 @@ class OwnTable:
 
         Raises SinkError if what it holds could be changed, or lost while the result's table is not.
         """
-        there = dialect.existing(connection, self.name)
+        there = dialect.describe_table(connection, self.name)
         columns = self.columns_in(dialect)
         if there is None:
             return columns
@@ -187,11 +187,11 @@ class OwnLines:
         """Return those of the same life and table, on the same connection."""
         return cls(lines.connection, lines.dialect, lines.context, lines.table)
 
-    def existing(self, name: str) -> ExistingTable | None:
-        return self.dialect.existing(self.connection, name)
+    def describe_table(self, name: str) -> ExistingTable | None:
+        return self.dialect.describe_table(self.connection, name)
 
     def has_table(self, name: str) -> bool:
-        return self.existing(name) is not None
+        return self.describe_table(name) is not None
 
     def quote(self, name: str) -> str:
         return self.dialect.quote(name)

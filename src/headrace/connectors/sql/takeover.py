@@ -31,7 +31,7 @@ class TableAdoption(SinkTable, SinkAdoption):
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
         table = result_table(self.table, self.key, frame.schema, context)
         with self.open_ledger(context) as ledger:
-            table = table.as_known(ledger)
+            table = table.with_real_name(ledger)
             is_kept = not TABLES_FORM.missing_columns(ledger.connection, ledger.dialect)
             _require_fit(ledger, table, self.system, table.owner(ledger) if is_kept else None)
             _require_free(ledger, is_kept=not LEDGER_FORM.missing_columns(ledger.connection, ledger.dialect))
@@ -45,7 +45,7 @@ class TableAdoption(SinkTable, SinkAdoption):
             line = KeptLine.of(context, batch, planned).after(None)
             watermark = None if planned is None else planned.entry.watermark
         with self.lock_ledger(context) as ledger:
-            table = table.as_known(ledger)
+            table = table.with_real_name(ledger)
             owner, last = table.owner(ledger), ledger.last()
             if owner is not None and owner.is_of(context) and _is_entered(last, line):
                 return
@@ -65,14 +65,14 @@ def _is_entered(last: KeptLine | None, line: KeptLine | None) -> bool:
 
 
 def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner | None) -> None:
-    context, there = ledger.context, ledger.existing(table.name)
+    context, there = ledger.context, ledger.describe_table(table.name)
     if there is None:
         what = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
         fix = "name the table that the former job writes to, or put it back"
         raise SinkError(code="HR596", what=what, fix=fix)
     list(table.changes(ledger, there, owner, adds=False))
     if owner is None:
-        table.require_here(owner, there.elsewhere)
+        table.require_same_schema(owner, there.elsewhere)
     elif not owner.is_of(context):
         table.require_ours(ledger, owner, there.elsewhere)
     if findings := list(_foreign_values(ledger, table)):
@@ -127,7 +127,7 @@ class TableRename(SinkTable, SinkRename):
         dialect, ledger = self.dialect(), f"the ledger of query '{former}'"
         cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
         with open_writer(dialect, cannot, done) as (connection, transaction):
-            if dialect.existing(connection, LEDGER) is None:
+            if dialect.describe_table(connection, LEDGER) is None:
                 return
             new = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
             old = replace(new, context=replace(context, query=former))

@@ -58,7 +58,7 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
     refused: list[str] = []
     for part in schema.fields:
         kind = _KINDS.get(part.dataType.typeName())
-        reasons = list(_unfit(part.dataType)) if kind in (None, "json") else []
+        reasons = list(_unfit_reasons(part.dataType)) if kind in (None, "json") else []
         if kind is None or reasons:
             refused.append(f"column '{part.name}' is {part.dataType.simpleString()}: {reasons[0]}")
             continue
@@ -67,19 +67,19 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
     return tuple(known), tuple(refused)
 
 
-def _unfit(type_: DataType) -> Iterator[str]:
+def _unfit_reasons(type_: DataType) -> Iterator[str]:
     """Why a type, or one inside it, cannot be kept."""
     from pyspark.sql import types as T
 
     if isinstance(type_, T.ArrayType):
-        yield from _unfit(type_.elementType)
+        yield from _unfit_reasons(type_.elementType)
     elif isinstance(type_, T.MapType):
         if not isinstance(type_.keyType, T.StringType):
             yield "the keys of a map must be strings, as those of JSON are; cast them, or use map_entries()"
-        yield from _unfit(type_.valueType)
+        yield from _unfit_reasons(type_.valueType)
     elif isinstance(type_, T.StructType):
         for part in type_.fields:
-            yield from _unfit(part.dataType)
+            yield from _unfit_reasons(part.dataType)
     elif type_.typeName() not in _KINDS:
         yield _UNFIT.get(type_.typeName(), "no database column holds it without loss; cast it to a string or a number")
 
@@ -92,7 +92,7 @@ _UNFIT = {
 }
 
 
-def flat(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
+def flatten(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
     """`frame` with nested values as JSON text; the same frame where there are none."""
     from pyspark.sql import functions as F
 
@@ -126,7 +126,7 @@ def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], sc
             for table in (first, second, *tables):
                 writer.write_table(table)
         frame = spark.read.parquet(str(home))
-    return frame.select(*[_typed(f"c{at}", column).alias(column.name) for at, column in enumerate(known)])
+    return frame.select(*[_cast(f"c{at}", column).alias(column.name) for at, column in enumerate(known)])
 
 
 def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa.Table:
@@ -137,7 +137,7 @@ def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa
     return pa.table(
         [
             pa.array(
-                [None if value is None else _restored(value, column) for value in values[at]],
+                [None if value is None else _restore_value(value, column) for value in values[at]],
                 types.get(column.kind, pa.string()),
             )
             for at, column in enumerate(known)
@@ -146,7 +146,7 @@ def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa
     )
 
 
-def _restored(value: Any, column: ResultColumn) -> Any:
+def _restore_value(value: Any, column: ResultColumn) -> Any:
     if column.kind in ("boolean", "integer"):
         return int(value)
     if column.kind == "binary":
@@ -157,7 +157,7 @@ def _restored(value: Any, column: ResultColumn) -> Any:
     return f"{text}Z" if column.kind == "timestamp" and not text.endswith(("Z", "+00")) else text
 
 
-def _typed(name: str, column: ResultColumn) -> SparkColumn:
+def _cast(name: str, column: ResultColumn) -> SparkColumn:
     from pyspark.sql import functions as F
 
     value = F.col(name)
@@ -186,7 +186,7 @@ ISO = Forms(zone="Z", iso=True)
 
 def arrays(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[Any]:
     """The columns of `table` as Arrow arrays of numbers, texts, booleans and bytes."""
-    return [_plain(table.column(at).combine_chunks(), column, forms) for at, column in enumerate(known)]
+    return [_to_plain(table.column(at).combine_chunks(), column, forms) for at, column in enumerate(known)]
 
 
 def rows(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[tuple[Any, ...]]:
@@ -205,7 +205,7 @@ def texts(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[
     import pyarrow as pa
 
     pairs = zip(arrays(table, known, forms), known, strict=True)
-    return [_text(array, column, forms).cast(pa.large_string()) for array, column in pairs]
+    return [_to_text(array, column, forms).cast(pa.large_string()) for array, column in pairs]
 
 
 def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memoryview:
@@ -214,7 +214,7 @@ def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memor
     import pyarrow.compute as pc
 
     columns = [
-        _escaped(array) if column.kind in ("text", "json", "binary") else array
+        _escape(array) if column.kind in ("text", "json", "binary") else array
         for array, column in zip(texts(table, known, forms), known, strict=True)
     ]
     tab, end, nothing = (pa.scalar(text, pa.large_string()) for text in ("\t", "\n", ""))
@@ -229,7 +229,7 @@ def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memor
     return memoryview(data)[first:last]
 
 
-def _escaped(array: Any) -> Any:
+def _escape(array: Any) -> Any:
     import pyarrow.compute as pc
 
     for mark, escape in _ESCAPES:
@@ -238,7 +238,7 @@ def _escaped(array: Any) -> Any:
     return array
 
 
-def _text(array: Any, column: ResultColumn, forms: Forms) -> Any:
+def _to_text(array: Any, column: ResultColumn, forms: Forms) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -250,30 +250,30 @@ def _text(array: Any, column: ResultColumn, forms: Forms) -> Any:
     return array
 
 
-def _plain(array: Any, column: ResultColumn, forms: Forms) -> Any:
+def _to_plain(array: Any, column: ResultColumn, forms: Forms) -> Any:
     import pyarrow as pa
 
     convert: Mapping[Kind, Any] = {
-        "date": lambda: _calendar(array, "D"),
-        "timestamp": lambda: _moments(array, forms, forms.zone),
-        "timestamp_ntz": lambda: _moments(array, forms, ""),
-        "decimal": lambda: _decimals(array, forms),
+        "date": lambda: _calendar_texts(array, "D"),
+        "timestamp": lambda: _time_texts(array, forms, forms.zone),
+        "timestamp_ntz": lambda: _time_texts(array, forms, ""),
+        "decimal": lambda: _decimal_texts(array, forms),
         "float": lambda: array.cast(pa.float64()) if forms.widens_floats else array,
     }
     return convert[column.kind]() if column.kind in convert else array
 
 
-def _moments(array: Any, forms: Forms, zone: str) -> Any:
+def _time_texts(array: Any, forms: Forms, zone: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = _calendar(array.cast(pa.timestamp("us")), "us")
+    found = _calendar_texts(array.cast(pa.timestamp("us")), "us")
     if forms.iso:
         found = pc.replace_substring(found, " ", "T")
     return pc.binary_join_element_wise(found, pa.scalar(zone), "") if zone else found
 
 
-def _calendar(array: Any, unit: Literal["D", "us"]) -> Any:
+def _calendar_texts(array: Any, unit: Literal["D", "us"]) -> Any:
     """Dates or times as texts; Arrow knows the years up to 32767, and writes of others that they are out of range."""
     import numpy as np
     import pyarrow as pa
@@ -286,7 +286,7 @@ def _calendar(array: Any, unit: Literal["D", "us"]) -> Any:
     return pa.array([text and text.replace("T", " ") for text in exact], pa.string())
 
 
-def _decimals(array: Any, forms: Forms) -> Any:
+def _decimal_texts(array: Any, forms: Forms) -> Any:
     import pyarrow as pa
 
     if not forms.iso:

@@ -72,14 +72,14 @@ def existing_column(
         blocker="and is generated, so that it takes no value" if generated else "",
         key_blocker="ON UPDATE CURRENT_TIMESTAMP, which changes the key of a row that is replaced"
         if changes
-        else joins_keys(collation),
+        else _key_blocker(collation),
         constant=has_default or generated,
     )
 
 
 def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
     """Why the existing column would not keep the values of `column` as they are, or None."""
-    base, sizes = _parts(there.declared)
+    base, sizes = _split_type(there.declared)
     if base not in _FITS[column.kind]:
         return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
     if base == "decimal" and sizes[1] < column.scale:
@@ -94,7 +94,7 @@ def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str
     return None
 
 
-def joins_keys(collation: str | None) -> str:
+def _key_blocker(collation: str | None) -> str:
     """Why a column of the key with this collation takes different texts for one; empty: it does not."""
     if not collation or collation in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin"):
         return ""
@@ -103,7 +103,7 @@ def joins_keys(collation: str | None) -> str:
 
 def limit_of(declared: str) -> limits.Limit:
     """What a column of this type takes."""
-    base, sizes = _parts(declared)
+    base, sizes = _split_type(declared)
     if base in _BITS:
         bits = _BITS[base]
         unsigned = "unsigned" in declared
@@ -124,7 +124,7 @@ def limit_of(declared: str) -> limits.Limit:
     return limits.Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else limits.Limit()
 
 
-def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
+def _split_type(declared: str) -> tuple[str, tuple[int, ...]]:
     """The type's name and the numbers behind it."""
     found = re.match(r"(\w+)(?:\(([\d,]+)\))?", declared.lower())
     if found is None:
@@ -150,7 +150,7 @@ def existing_table(connection: Connection, table: str) -> limits.ExistingTable |
     )
     return limits.ExistingTable(
         columns=columns,
-        unique=tuple(_unique(connection, table)),
+        unique=tuple(_unique_indexes(connection, table)),
         blockers=tuple(_blockers(*found[0])),
         triggers=tuple(
             limits.Trigger(name=str(name), body=str(body), changes_rows=bool(before), deletes_only=bool(deletes))
@@ -167,7 +167,7 @@ def _blockers(kind: object, engine: object) -> Iterator[OptionError]:
         yield OptionError(what=what, fix="ALTER TABLE ... ENGINE=InnoDB")
 
 
-def _unique(connection: Connection, table: str) -> Iterator[limits.ExistingIndex]:
+def _unique_indexes(connection: Connection, table: str) -> Iterator[limits.ExistingIndex]:
     indexes: dict[str, dict[str | None, object]] = {}
     for index, column, size in rows_of(connection, _UNIQUE, (table,)):
         indexes.setdefault(str(index), {})[None if column is None else str(column)] = size

@@ -163,7 +163,7 @@ def existing_table(connection: Connection, table: str, quoted: str) -> limits.Ex
         )
         for name, names, exact in rows_of(connection, _UNIQUE, (oid,))
     )
-    blockers = list(_kinds(connection, table, int(oid), str(kind)))
+    blockers = list(_kind_blockers(connection, table, int(oid), str(kind)))
     if secured:
         what = "row security hides rows of it from this user"
         fix = "write as the table's owner, or as a user with BYPASSRLS"
@@ -182,7 +182,7 @@ def existing_table(connection: Connection, table: str, quoted: str) -> limits.Ex
     )
 
 
-def _kinds(connection: Connection, table: str, oid: int, kind: str) -> Iterator[OptionError]:
+def _kind_blockers(connection: Connection, table: str, oid: int, kind: str) -> Iterator[OptionError]:
     for member, name, its_kind, persistence in rows_of(connection, _MEMBERS, (oid,)):
         whose = "it" if member == oid else f"its partition '{name}'"
         if its_kind in _KINDS:
@@ -218,7 +218,7 @@ def _column(row: Sequence[Any]) -> limits.ExistingColumn:
     texts = f"with the collation {collation}, which takes texts for one key that differ for Spark"
     return limits.ExistingColumn(
         str(name),
-        _full(str(declared), int(mod)),
+        _full_type(str(declared), int(mod)),
         bool(required) and not default and not identity,
         replace(limit_of(str(declared), int(mod)), required=bool(required)),
         blocker=blocker,
@@ -254,7 +254,7 @@ def limit_of(declared: str, mod: int = -1) -> limits.Limit:
     return limits.Limit()
 
 
-def _full(declared: str, mod: int) -> str:
+def _full_type(declared: str, mod: int) -> str:
     """The type with its length, as far as one is set (PostgreSQL's atttypmod)."""
     if mod < 0:
         return declared

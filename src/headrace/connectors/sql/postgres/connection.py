@@ -66,18 +66,18 @@ def connect(
     Raises:
         psycopg.Error: The server cannot be reached, or refuses the session.
     """
-    connection = _opened(url)
+    connection = _open(url)
     connection.silence_seconds = CONNECT_SECONDS
     settle(connection, url, schema)
     connection.reads = reads
-    connection.works = lambda: connection.session is not None and _works_or_left(url, connection.session)
+    connection.works = lambda: connection.session is not None and _is_working(url, connection.session)
     for left in _left.pop(url, set()):
         connection.execute(_END, left)
     connection.silence_seconds = silence_seconds
     return connection
 
 
-def _opened(url: str) -> WatchedPostgresConnection:
+def _open(url: str) -> WatchedPostgresConnection:
     known = conninfo_to_dict(url)
     client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
     # A pooler knows no statement that another session has prepared, and one fails when a column is added to its table.
@@ -95,9 +95,9 @@ def _opened(url: str) -> WatchedPostgresConnection:
 _left: dict[str, set[ServerTransaction]] = {}
 
 
-def _works_or_left(url: str, session: ServerTransaction) -> bool:
+def _is_working(url: str, session: ServerTransaction) -> bool:
     try:
-        return works(url, session)
+        return end_unless_working(url, session)
     except psycopg.Error as error:
         if sqlstate(error) == NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
@@ -105,12 +105,12 @@ def _works_or_left(url: str, session: ServerTransaction) -> bool:
         raise
 
 
-def works(url: str, session: ServerTransaction) -> bool:
+def end_unless_working(url: str, session: ServerTransaction) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
     """
-    with closing(_opened(url)) as other:
+    with closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_WORKS, session).fetchone()
         if row and row[0]:
@@ -125,7 +125,7 @@ def lock_holder(url: str, table: str) -> str:
     Without a name: a lock on any of Headrace's own tables.
     """
     row = None
-    with suppress(psycopg.Error), closing(_opened(url)) as other:
+    with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_HOLDER, {"table": table}).fetchone()
     if row is None:
@@ -142,7 +142,7 @@ def host(url: str) -> str:
     return next((each for each in hosts if not is_loopback(each)), hosts[0])
 
 
-def tls(url: str) -> tuple[dict[str, str], bool]:
+def tls_options(url: str) -> tuple[dict[str, str], bool]:
     """The options of TLS in `url`, and whether the server's certificate is verified by them."""
     given = {name: str(value) for name, value in conninfo_to_dict(url).items() if name in ("sslmode", "sslrootcert")}
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
@@ -165,7 +165,7 @@ def address_problem(url: str) -> OptionError | None:
     return OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
-def bounded_answer(
+def stream_answer(
     connection: psycopg.Connection[Any], statement: str, limit: int, seconds: float
 ) -> Iterator[Sequence[Any]]:
     """The names of the columns, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
@@ -183,7 +183,7 @@ def bounded_answer(
         yield from cursor.stream(f"FETCH {limit} FROM headrace_answer")
 
 
-def of_table(url: str, schema: str, table: str) -> Identity | None:
+def table_identity(url: str, schema: str, table: str) -> Identity | None:
     """The server, the database and the table with its schema; None where the url cannot be read.
 
     Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.
@@ -234,7 +234,7 @@ _RESETS = {
 def read_only_cause(url: str) -> OptionError | None:
     """Why the server lets this user only read, where it is the server that writes; None: it is a standby."""
     row = None
-    with suppress(psycopg.Error), closing(_opened(url)) as other:
+    with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_READ_ONLY).fetchone()
     if row is None or row[2]:

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.sql import quote as literal
 
-from headrace.connectors.sql.silence import IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
+from headrace.connectors.sql.silence import IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, cut_when_silent, shut
 from headrace.contract import OptionError
 
 # What the texts that are written and read back depend on. With row_security off, a policy that would hide rows is an
@@ -90,7 +90,7 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
     session: ServerTransaction | None = None
 
     def wait(self, *given: Any, **options: Any) -> Any:
-        with watched(
+        with cut_when_silent(
             self.works, lambda: shut(self.pgconn.socket), psycopg.OperationalError, seconds=self.silence_seconds
         ):
             return super().wait(*given, **options)
@@ -101,7 +101,7 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
             # Another client of a pooler may have left the session read-only.
             statement += " READ WRITE"
         self.session, cursor = None, psycopg.Cursor(self)
-        with self._rolling_back():
+        with self._roll_back_on_error():
             cursor.execute(f"{statement}; {self.settings}")
             cursor.nextset()
             if row := cursor.fetchone():
@@ -118,12 +118,12 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
             yield
             return
         self.begin(f"BEGIN ISOLATION LEVEL READ COMMITTED{' READ ONLY' if self.reads else ''}")
-        with self._rolling_back():
+        with self._roll_back_on_error():
             yield
             self.commit()
 
     @contextmanager
-    def _rolling_back(self) -> Iterator[None]:
+    def _roll_back_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:

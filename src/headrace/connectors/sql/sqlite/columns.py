@@ -82,12 +82,12 @@ def _column(
         bool(required) and default is None and not hidden,
         Limit(required=bool(required) or numbers, finite=strict and str(declared).upper() == "REAL"),
         blocker="and is generated, so that it takes no value" if hidden in (2, 3) else "",
-        key_blocker=_joins_keys(connection, table, quote(str(name)), quote),
+        key_blocker=_key_blocker(connection, table, quote(str(name)), quote),
         constant=default is not None,
     )
 
 
-def _joins_keys(connection: Connection, table: str, name: str, quote: Callable[[str], str]) -> str:
+def _key_blocker(connection: Connection, table: str, name: str, quote: Callable[[str], str]) -> str:
     """No pragma tells a column's collation; a comparison does. LIMIT keeps the column's collation in the subquery."""
     probe = (
         f"SELECT x = 'a', x = 'A ' FROM (SELECT {name} AS x FROM {quote(table)} WHERE 0 UNION ALL SELECT 'A' LIMIT 1)"

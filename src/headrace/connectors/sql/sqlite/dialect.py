@@ -175,7 +175,7 @@ def _lock_holder(path: str) -> str:
     return ""
 
 
-def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+def _allow_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """What SQLite asks before each thing that a statement does: reading is allowed, as of no other file."""
     loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
     return sqlite3.SQLITE_OK if action in _ALLOWED and not loads else sqlite3.SQLITE_DENY
@@ -257,7 +257,7 @@ class SqliteDialect(Dialect):
         run(connection, "PRAGMA legacy_alter_table = ON")
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 
     def foreign_values(self, column: ResultColumn) -> str:
@@ -266,7 +266,7 @@ class SqliteDialect(Dialect):
     def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there.declared, column, self.declare(column, ()))
 
-    def into(self, table: str, columns: Sequence[str]) -> str:
+    def insert_into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
@@ -292,7 +292,7 @@ class SqliteDialect(Dialect):
         bounded = target.replaces and source.startswith("SELECT")
         return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         here = Path(self.path)
         start = f"{here.name}.{prefix}"
         return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
@@ -305,10 +305,10 @@ class SqliteDialect(Dialect):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.path}.{name}")
 
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
 
@@ -318,7 +318,7 @@ class SqliteDialect(Dialect):
         file.execute("PRAGMA query_only = ON")
         if hasattr(file, "setlimit"):  # From Python 3.11 on.
             file.setlimit(_LENGTH, ANSWER_BYTES)
-        file.set_authorizer(_only_reading)
+        file.set_authorizer(_allow_reading)
         file.set_progress_handler(lambda: time.monotonic() > until, 10_000)
         try:
             cursor = file.execute(statement)
