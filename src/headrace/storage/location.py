@@ -91,7 +91,7 @@ def is_known(text: str) -> bool:
 
 
 def _authority(text: str) -> str:
-    """The host or the bucket of a URL; empty where Hadoop's own configuration is to tell it."""
+    """The host or the bucket of a URL; empty where Hadoop's own configuration names it."""
     return text.partition("://")[2].partition("/")[0]
 
 
