@@ -22,7 +22,7 @@ from headrace.model import Counter, NamedSource, Project, PythonTransform, Query
 from headrace.spark.jvm.gateway import working_directory
 from headrace.spark.messages.failures import known_failure
 from headrace.spark.messages.refusals import finding_of, with_directories
-from headrace.spark.plans.source_uses import apart
+from headrace.spark.plans.source_uses import rename_repeated_sources
 from headrace.spark.stream import broadcasts
 from headrace.spark.stream.counting import QueryCounter as UncountedCounter
 from headrace.user_code import innermost, is_installed
@@ -50,7 +50,7 @@ def build(
     DataFrame.
     """
     send_code(project, spark)
-    return apart(spark, _Builder(project, spark, read, given).apply(transform, "result"))
+    return rename_repeated_sources(spark, _Builder(project, spark, read, given).apply(transform, "result"))
 
 
 def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> Any:

@@ -86,7 +86,7 @@ def borrowed(
 
     much: it will read so many rows that the JVM's second compiler gains more than it costs.
     """
-    return session_conf.borrowed(spark, lambda: session(project, purpose="reading" if much else "short"))
+    return session_conf.borrow(spark, lambda: session(project, purpose="reading" if much else "short"))
 
 
 def jars_of(project: Project) -> tuple[Jars, ...]:
@@ -99,7 +99,7 @@ def jars_of(project: Project) -> tuple[Jars, ...]:
     names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
     if uses_s3(project):
         names[settings.OBJECT_STORE_JARS] = None
-    return jars.chosen(tuple(names), {**jars.known(), **own})
+    return jars.choose(tuple(names), {**jars.known_connectors(), **own})
 
 
 def uses_s3(project: Project) -> bool:

@@ -20,12 +20,12 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query, Table
 from headrace.queries.layout import QueryLayout
-from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.spark.jvm.settings import WHOLE_JSON
 from headrace.spark.messages.failures import python_error
 from headrace.spark.messages.refusals import sentence_of
 from headrace.spark.stream import broadcasts
-from headrace.spark.stream.broadcasts import kept, taken_up
+from headrace.spark.stream.broadcasts import pickle_value, unpickle_value
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, remove_tree
 from headrace.storage.private import writing_to
@@ -138,13 +138,13 @@ class Tables:
     def _rows(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
         frame = build(self._project, table.transform, self._spark, _no_source, others)
         frame.write.mode("overwrite").parquet(str(making))
-        written = self._spark.read.schema(frame.schema).parquet(literal(str(making)))
+        written = self._spark.read.schema(frame.schema).parquet(escape_pattern(str(making)))
         return Version(schema=frame.schema.json(), digest=digest(written), at=_now())
 
     def _value(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
         value = value_of(self._project, table, self._spark, _no_source, others)
         making.mkdir(parents=True, exist_ok=True)
-        (making / _VALUE).write_bytes(kept(value))
+        (making / _VALUE).write_bytes(pickle_value(value))
         return Version(schema="", digest=broadcasts.digest(value), at=_now())
 
     def frames(self, versions: Mapping[str, int]) -> dict[str, Any]:
@@ -167,11 +167,11 @@ class Tables:
         place = self._home / name / str(number)
         if not version.schema:
             if (name, number) not in self._sent:
-                value = taken_up((place / _VALUE).read_bytes())
+                value = unpickle_value((place / _VALUE).read_bytes())
                 self._sent[name, number] = broadcasts.broadcast(self._spark, value, refreshed=name)
             return self._sent[name, number]
         schema = StructType.fromJson(json.loads(version.schema))
-        return self._spark.read.schema(schema).parquet(literal(str(place)))
+        return self._spark.read.schema(schema).parquet(escape_pattern(str(place)))
 
     def version(self, name: str, number: int) -> Version | None:
         """What is known of a version; None if it was removed or cannot be read."""
@@ -208,9 +208,9 @@ class Tables:
         uses = self.record.uses()
         for folder in self._home.glob("*"):
             used = list(dict.fromkeys(use.versions.get(folder.name) for use in reversed(uses)))
-            kept = {str(number) for number in used[: KEPT + 1]}
+            pickle_value = {str(number) for number in used[: KEPT + 1]}
             for version in folder.iterdir():
-                if version.name not in kept:
+                if version.name not in pickle_value:
                     with suppress(OSError):
                         remove_tree(version)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from headrace.cluster.daemons import Cluster, default_home, executors_of, last_message, read
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.jvm import cds
-from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.spark.jvm.preconditions import master_hosts, require_java
 from headrace.spark.jvm.session_conf import WAITING_TIME, executor_patience, executors, is_stopped
 from headrace.spark.messages.refusals import is_from_spark
@@ -320,7 +320,7 @@ def require_storage(spark: SparkSession, storage: Path) -> None:
     place = str(probe) if is_remote(storage) else f"file:{probe.absolute()}"
     try:
         # Hadoop takes a list of paths, of which a comma in braces begins no new one.
-        spark.sparkContext.textFile(literal(place).replace(",", "{\\,}"), tasks).count()
+        spark.sparkContext.textFile(escape_pattern(place).replace(",", "{\\,}"), tasks).count()
     except Exception as error:
         if not is_from_spark(error):
             raise

@@ -225,12 +225,12 @@ class CatalogReset(FilesReset):
 
     sink: TableSink
 
-    def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def archive(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
-        super().set_aside(context, session)
+        super().archive(context, session)
         self._forget(session(), directory)
 
-    def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def restore(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
         if aside.place_aside(directory, context).exists():
             self._forget(session(), directory)

@@ -16,7 +16,7 @@ from headrace.connectors.spark_catalog import quote
 from headrace.connectors.spark_files.formats import find_refused_partitions, refuse_values
 from headrace.contract import RefusedValue, SinkContext
 from headrace.errors import HeadraceError, SinkError
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         if progress == before:
             # A batch that changes nothing may have left no version behind.
             app = ledger.own_mark(context)
-            with applied(rows.sparkSession, {NOTE: note}):
+            with apply_settings(rows.sparkSession, {NOTE: note}):
                 self._known_table.now().enter({app: wanted.number}, seen={app: before.number})
         self.last = admitted.line
 
@@ -164,7 +164,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             spark = frame.sparkSession
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
-            with applied(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
+            with apply_settings(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
                 spark.sql(merge(f"delta.{quote(self.location)}", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")

@@ -17,7 +17,7 @@ from headrace.checkpoint.read_files import ReadFile
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError, SourcePrefix
 from headrace.errors import SourceError
-from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.storage.durable import files_below
 from headrace.storage.location import is_known, place
 
@@ -218,7 +218,7 @@ def frame(
 
     parts = []
     for group in places:
-        part = reader.option("basePath", group.base).load([literal(file) for file, _ in group.files])
+        part = reader.option("basePath", group.base).load([escape_pattern(file) for file, _ in group.files])
         if place_column is not None:
             part = part.select("*", F.col("_metadata.file_path").alias(place_column))
         if batch_column is not None or file_column is not None:

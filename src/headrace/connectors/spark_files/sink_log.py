@@ -193,14 +193,14 @@ class FilesReset(contract.SinkReset):
         why = "Spark's log of its files would take the new batches for those that are written, and skip them"
         return contract.KeptResult(possible=False, why=why)
 
-    def held(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
+    def row_counts(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
         return aside.count_files(self.directory(session)) if self.find(session).is_ours else ()
 
-    def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def archive(self, context: contract.SinkContext, session: contract.Session) -> None:
         if self.find(session).is_ours:
             aside.set_aside(self.directory(session), context)
 
-    def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def restore(self, context: contract.SinkContext, session: contract.Session) -> None:
         aside.bring_back(self.directory(session), context)
 
     def discard(self, context: contract.SinkContext, session: contract.Session) -> None:
