@@ -340,11 +340,11 @@ def _change_takes_no_lock(let: Let) -> None:
 
 
 def _sink_not_reset(let: Let) -> None:
-    let(generations.TableReset, "set_aside", lambda self, context, session: None)
+    let(generations.TableReset, "archive", lambda self, context, session: None)
 
 
 def _sink_not_brought_back(let: Let) -> None:
-    let(generations.TableReset, "bring_back", lambda self, context, session: None)
+    let(generations.TableReset, "restore", lambda self, context, session: None)
 
 
 def _undo_after_a_new_start(let: Let) -> None:

@@ -582,7 +582,7 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
     assert dict(rows(database, "SELECT name, total FROM sums")) == AFTER["update"][1]
     rewind.undo(renamed, 1, no_session)
     assert rows(database, "SELECT * FROM sums WHERE name IN ('a', 'z') ORDER BY 1") == [("a", 7, "x"), ("z", 1, "y")]
-    TableReset(**sums).set_aside(renamed, no_session)
+    TableReset(**sums).archive(renamed, no_session)
     TableReset(**sums).discard(renamed, no_session)
     assert (
         rows(database, "SELECT name FROM sqlite_master WHERE name LIKE '_headrace_before__%' AND type = 'table'") == []

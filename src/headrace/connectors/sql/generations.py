@@ -22,7 +22,7 @@ from headrace.errors import NothingChanged
 class TableReset(SinkTable, SinkReset):
     """A table set aside, brought back, discarded, or handed to the next generation."""
 
-    def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
+    def row_counts(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         if not self.is_there:
             return ()
         with self.open_ledger(context) as ledger:
@@ -43,7 +43,7 @@ class TableReset(SinkTable, SinkReset):
             if owner is not None and owner.is_of(context):
                 ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         with self.lock_ledger(context) as ledger:
             owner, aside = ledger.owner_by(self.table), aside_name(context, self.table)
             if owner is None or not owner.is_of(context):
@@ -56,7 +56,7 @@ class TableReset(SinkTable, SinkReset):
             if self.table != ledger.table:
                 ledger.forget_owner(self.table)
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def restore(self, context: SinkContext, session: Session) -> None:
         with self.lock_ledger(context) as ledger:
             aside = aside_name(context, self.table)
             owner = ledger.owner(aside)
