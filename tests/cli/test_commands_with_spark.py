@@ -19,6 +19,7 @@ from headrace.api import load, run
 from headrace.cli import main
 from headrace.demo.starter import write_project
 from headrace.model import AvailableNow
+from tests.registered import layout_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +109,7 @@ def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(t
         stderr=subprocess.PIPE,
         text=True,
     )
-    planned = tmp_path / ".headrace/queries/slow/g1/checkpoint/offsets/0"
+    planned = layout_in(tmp_path / ".headrace", "slow").home / "checkpoint/offsets/0"
     while not planned.exists():
         assert process.poll() is None
         time.sleep(0.05)

@@ -184,7 +184,7 @@ class Producer:
         for topic, value, key, delivered in waiting:
             if self._is_fenced or topic not in broker.topics:
                 code = KafkaError._FENCED if self._is_fenced else KafkaError.UNKNOWN_TOPIC_OR_PART
-                delivered(KafkaError(code), None)
+                delivered(KafkaError(code), _Delivered(Message(topic, -1, key, value, None)))
                 continue
             if self.transaction is None:
                 self.transaction = broker.open[self.identity] = Transaction(self.identity, broker.scheduler.now)

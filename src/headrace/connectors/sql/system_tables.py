@@ -68,6 +68,10 @@ class OwnTable:
             fault = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
             raise SinkError(code="HR406", what=fault, fix=refused[0].fix)
         present = {column.name.lower() for column in there.columns}
+        if "query_id" not in present and {"query", "application"} <= present:
+            fault = f"Headrace's own table '{self.name}' was made by version 0.1.0, which knew queries by name alone"
+            fix = "write to another database or schema; or drop this table, its sisters and the results"
+            raise SinkError(code="HR407", what=fault, fix=fix)
         return tuple(column for column in columns if column.name not in present)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
@@ -98,14 +102,16 @@ def _numbers(*names: str) -> tuple[OwnColumn, ...]:
 
 def own_name(kind: str, context: SinkContext, table: str) -> str:
     """The name of a table of this kind for the context's generation, in whatever case the result's is written."""
-    whose = f"{context.application}/{context.query}/{table.lower()}"
+    whose = f"{context.application}/{context.query_id}/{table.lower()}"
     return f"{OWN_PREFIX}{kind}_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
 
 
 # Whose life a line is of.
-_LIFE = (*_texts("application", "query"), *_numbers("generation"))
-_LIFE_KEY = ("application", "query", "generation", "table_name")
-EPOCHS_FORM = OwnTable(EPOCHS, (*_texts("application", "query"), *_numbers("epoch")), key=("application", "query"))
+_LIFE = (*_texts("application", "query_id", "query"), *_numbers("generation"))
+_LIFE_KEY = ("application", "query_id", "generation", "table_name")
+EPOCHS_FORM = OwnTable(
+    EPOCHS, (*_texts("application", "query_id", "query"), *_numbers("epoch")), key=("application", "query_id")
+)
 LEDGER_FORM = OwnTable(
     LEDGER,
     (
@@ -122,7 +128,7 @@ LEDGER_FORM = OwnTable(
 TABLES_FORM = OwnTable(
     TABLES,
     (
-        *_texts("table_name", "application", "project", "query"),
+        *_texts("table_name", "application", "project", "query_id", "query"),
         *_numbers("generation"),
         OwnColumn("spark_schema", "long text"),
     ),
@@ -162,7 +168,7 @@ FORMS = (EPOCHS_FORM, LEDGER_FORM, TABLES_FORM, QUARANTINE_FORM)
 
 
 # The lines of one life and its table, by `OwnLines.mine`.
-MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
+MINE = "application = ? AND query_id = ? AND generation = ? AND table_name = ?"
 
 
 _Lines = TypeVar("_Lines", bound="OwnLines")
@@ -180,7 +186,13 @@ class OwnLines:
     @property
     def mine(self) -> tuple[str, str, int, str]:
         """Whose lines they are, as `MINE` asks for it."""
-        return self.context.application, self.context.query, self.context.generation, self.table
+        return self.context.application, self.context.query_id, self.context.generation, self.table
+
+    @property
+    def life(self) -> tuple[str, str, str, int]:
+        """The first values of a new line; the name of the query is a label that old lines keep."""
+        context = self.context
+        return context.application, context.query_id, context.query, context.generation
 
     @classmethod
     def beside(cls: type[_Lines], lines: OwnLines) -> _Lines:
