@@ -201,7 +201,7 @@ _PARSER = ("PARSE_SYNTAX_ERROR", "PARSE_EMPTY_STATEMENT")
 # Such settings (spark.sql.legacy..., ANSI off) change values silently, so a finding must not pass them on.
 _WRONG_ADVICE = re.compile(r"(?<![\w.])spark\.(sql|databricks)\.|^Use `try_")
 # Sentences behind the first one that name the choices; the others advise what our fix says better.
-_PROPOSAL = re.compile(r"Did you mean |The |Supported ")
+_PROPOSAL = re.compile(r"Did you mean |Need |The |Supported ")
 
 
 def finding_of(
