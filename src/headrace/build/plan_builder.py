@@ -112,7 +112,7 @@ class _Builder:
             frame = self.read(source)
         except HeadraceError as error:
             # A connector does not know where it was declared.
-            found = [each.but(where=source.where) if each.where == NOWHERE else each for each in error.findings]
+            found = [each.reword(where=source.where) if each.where == NOWHERE else each for each in error.findings]
             raise type(error)(found) from error
         except Exception as error:
             subject = f"source '{source.name}'"

@@ -283,7 +283,7 @@ def with_directories(finding: Finding, error: BaseException, root: Path, of_spar
     else:
         return finding
     starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
-    return finding if here == root else finding.but(fix=f"{finding.fix}; {starts}")
+    return finding if here == root else finding.reword(fix=f"{finding.fix}; {starts}")
 
 
 def condition_of(error: BaseException) -> str | None:
