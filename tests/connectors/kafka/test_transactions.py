@@ -21,9 +21,9 @@ from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import CheckpointError, Fenced, NothingChanged, SinkError
 from headrace.queries.application import known_facts
 from headrace.queries.layout import QueryLayout
-from headrace.testing.conformance import SinkConformance
 from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
+from tests.connectors.suites import UsualSinkConformance
 from tests.run.projects import land, write_project
 from tests.servers import Topics
 from tests.waiting import eventually
@@ -40,7 +40,7 @@ def given_a_broker(test: Any) -> Any:
     return test
 
 
-class TestKafkaTransactions(SinkConformance):
+class TestKafkaTransactions(UsualSinkConformance):
     pytestmark = real
 
     @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
-from headrace.connectors.not_asked import findings_of, not_asked
+from headrace.connectors.result_findings import findings_of, warn_of_silent_sink
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
@@ -175,7 +175,7 @@ def incompatibilities(
     try:
         table = result_table(name, key, schema, context)
         if silent := _connection_fault(getattr(dialect, "url", "")):
-            yield not_asked(silent, "start the server, or leave it out: --no-connect")
+            yield warn_of_silent_sink(silent, "start the server, or leave it out: --no-connect")
             return
         with closing(dialect.connect_to_read()) as connection:
             table = table.with_real_name(OwnLines(connection, dialect, context, table.name))
@@ -198,7 +198,7 @@ def incompatibilities(
         yield from findings_of(error)
     except dialect.errors as error:
         problem = dialect.explain(error)
-        yield not_asked(problem.what, problem.fix)
+        yield warn_of_silent_sink(problem.what, problem.fix)
 
 
 def _connection_fault(url: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import require_own_generation
-from headrace.connectors.not_asked import twice
+from headrace.connectors.result_findings import find_same_names
 from headrace.connectors.sql.dialect import Dialect, WriteTarget
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.limits import ExistingTable, Limit, narrow
@@ -232,7 +232,7 @@ def result_table(name: str, key: Sequence[str], schema: StructType, context: Sin
     lacking = [
         f"the key names column '{each}', which the result does not have" for each in key if each not in schema.names
     ]
-    wrong = [*refused, *twice(schema.names), *lacking]
+    wrong = [*refused, *find_same_names(schema.names), *lacking]
     if wrong:
         columns_ = ", ".join(schema.names)
         fix = f"change the query's last select, or the key; the result's columns are {columns_}"
