@@ -6,7 +6,6 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cache
 from inspect import get_annotations, isfunction, signature
@@ -244,9 +243,9 @@ def _refuse_use(given: _Given, lacking: Sequence[Finding], members: Mapping[str,
         if isfunction(member) and not name.startswith("_") and _ASKING & set(signature(member).parameters)
         if overrides(given, name)
     }
-    refusing = copy(given)
     made = type(cls.__name__, (cls,), {**refused, **members, "__module__": cls.__module__})
-    object.__setattr__(refusing, "__class__", made)
+    refusing: _Given = object.__new__(made)
+    vars(refusing).update(vars(given))
     return refusing
 
 
