@@ -212,10 +212,8 @@ def build(
     missing = [option for option in registry.required_options(cls) if option not in options]
     for option in missing:
         if option not in unresolved and f"'{option}'" not in meant:
-            message, fix = (
-                f"{whose} lacks its option '{option}'",
-                f"give '{option}'; the options are {', '.join(names)}",
-            )
+            message = f"{whose} lacks its option '{option}'"
+            fix = f"give '{option}'; the options are {', '.join(names)}"
             findings.append(Finding(code="HR112", what=message, fix=fix, where=lines.get(option, where)))
     values, wrong = {}, False
     for option in [option for option in options if option in names]:
