@@ -40,7 +40,7 @@ from headrace.run import start as starting
 from headrace.run.query_run import Request
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage import location, remembered, s3, store
+from headrace.storage import remembered, s3, store
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
@@ -916,8 +916,6 @@ class World:
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
-            # The first settings of a store would replace the model by a client.
-            let(location, "reach", lambda *_: None)
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)
             if self.may.unlocked:

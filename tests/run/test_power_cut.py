@@ -18,6 +18,7 @@ from headrace.checkpoint.logs import numbered_files
 from headrace.checkpoint.state_files import version_of
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
+from tests.rounds import rounds
 
 from .projects import land, ledger, rows, write_project
 
@@ -43,7 +44,7 @@ def content(number: int) -> list[dict[str, object]]:
     return [{"name": name, "amount": 10**number} for name in ("a", f"b{number}")]
 
 
-@pytest.fixture(scope="module", params=["1", "2"], ids=["format-1", "format-2"])
+@pytest.fixture(scope="module", params=rounds(["2", "1"]), ids=["format-2", "format-1"])
 def project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     root = tmp_path_factory.mktemp(f"power-{request.param}-")
     return write_project(root / "p", QUERIES, batches=[content(number) for number in range(BATCHES)])
