@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from headrace.contract import Observer
-from headrace.declare.faults import of_frame
+from headrace.declare.faults import where_of_frame
 from headrace.errors import NOWHERE, CheckFailed, Finding, Where, nearest
 from headrace.model import TRIGGERS, Project, Query
 
@@ -118,7 +118,7 @@ def judge_arguments(function: Callable[P, R]) -> Callable[P, R]:
         ]
         if findings:
             where = _caller(sys._getframe(1))
-            raise CheckFailed([finding.but(where=where) for finding in findings])
+            raise CheckFailed([finding.reword(where=where) for finding in findings])
         if given.arguments.get("queries"):
             given.arguments["queries"] = list(dict.fromkeys(given.arguments["queries"]))
         return function(*given.args, **given.kwargs)
@@ -133,8 +133,8 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
         return
     is_right, wanted = _FORMS[form]
     if not is_right(value):
-        what = f"{function}: {name} is {_shown(value)}"
-        yield Finding(code="HR104", what=what, fix=f"give {wanted}")
+        problem = f"{function}: {name} is {_shown(value)}"
+        yield Finding(code="HR104", what=problem, fix=f"give {wanted}")
     elif name in _LEAST and value < _LEAST[name]:
         yield Finding(code="HR113", what=f"{function}: {name} is {value}", fix=f"give {_LEAST[name]} or more")
     elif name in _MORE_THAN_ZERO and value <= 0:
@@ -160,4 +160,4 @@ def _shown(value: Any) -> str:
 def _caller(frame: FrameType | None) -> Where:
     """The line that called, unless the package itself did."""
     is_own = frame is None or str(frame.f_globals.get("__name__", "")).partition(".")[0] == "headrace"
-    return NOWHERE if frame is None or is_own else of_frame(frame)
+    return NOWHERE if frame is None or is_own else where_of_frame(frame)

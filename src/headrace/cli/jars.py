@@ -23,11 +23,11 @@ def list_command(as_json: bool) -> int:
     from headrace.spark.jvm.jars import find, known_connectors
 
     every = {**known_connectors(), **declared_jars()}
-    found = {name: find(connector) for name, connector in every.items()}
+    files_of = {name: find(connector) for name, connector in every.items()}
     if as_json:
-        say_json({name: None if files is None else [str(file) for file in files] for name, files in found.items()})
+        say_json({name: None if files is None else [str(file) for file in files] for name, files in files_of.items()})
         return 0
-    for name, files in found.items():
+    for name, files in files_of.items():
         coordinates = ", ".join(every[name].coordinates)
         click.echo(f"{name}  {'here' if files is not None else 'not here'}  {coordinates}")
     return 0

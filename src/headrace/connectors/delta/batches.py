@@ -143,7 +143,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         return "a newer generation" if progress.is_closed else f"epoch {progress.epoch}, this one has {self.epoch}"
 
     def _enter_checkpoint(self) -> None:
-        """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
+        """Enter the checkpoint's id into the table; Spark makes it at the first start, after `prepare`."""
         identity = None if self._knows_checkpoint else Checkpoint(self.context.checkpoint).id
         if identity is not None:
             state, mark = self._known_table.now(), ledger.own_mark(self.context, ledger.CHECKPOINT, identity)
@@ -183,7 +183,7 @@ def find_refused_values(frame: DataFrame, partitions: Sequence[str]) -> Iterator
 
 
 def find_shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
-    """How many rows share a key, and which; None: each has its own."""
+    """Find a key that several rows share, and count them; None: each row has its own."""
     from pyspark.sql import functions as F
 
     rows = "__headrace_rows"

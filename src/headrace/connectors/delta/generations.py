@@ -147,7 +147,7 @@ def require_alone(state: State, name: str, context: SinkContext) -> None:
 
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
-    """Let the table `name` of Spark's catalog be called `other`."""
+    """Rename a table of Spark's catalog to `other`."""
     table, _ = delta_tables.find_by_name(spark, name, SinkError)
     location = None if table is None else table.location
     with _translate_errors(name):

@@ -293,7 +293,7 @@ def _rewound(context: SinkContext) -> str:
 
 
 def _commit(table: Table, ledger: TableLedger, further: dict[str, str], wanted: Any) -> None:
-    """Let the table have the files of the snapshot `wanted`. Raises Conflict."""
+    """Restore the files of the snapshot `wanted`. Raises Conflict."""
     now, then = _files(table, table.current_snapshot()), _files(table, wanted)
     with committing(table, ledger, further, properties={_RESTORES: str(wanted.snapshot_id)}) as update:
         old = [now[path] for path in sorted(now.keys() - then.keys())]

@@ -32,7 +32,7 @@ _POLL_EVERY = 1_000
 
 @dataclass
 class _Delivery:
-    """What the broker has answered to the messages of one transaction."""
+    """The broker's answers to the messages of one transaction."""
 
     error: Any = None
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -273,7 +273,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     # ------------------------------------------------------------------------------------------------- renaming
 
     def rename(self, former: str) -> None:
-        """Let the ledger of the query `former` be this one's, and its drivers write nothing more.
+        """Give the ledger of the query `former` to this one, and fence the drivers of `former` off.
 
         Raises NothingChanged where it was given to a query of another name.
         """

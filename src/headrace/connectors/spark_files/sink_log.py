@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace import contract
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.errors import CheckpointError, SinkError, reason
@@ -63,7 +63,7 @@ class CommittedFiles:
     @property
     def last_batch(self) -> int | None:
         """The last batch in Spark's log of this directory, in a store too."""
-        return max(numbered(place(self.path) / "_spark_metadata"), default=None)
+        return max(numbered_files(place(self.path) / "_spark_metadata"), default=None)
 
     @property
     def is_prepared(self) -> bool:
@@ -76,7 +76,7 @@ class CommittedFiles:
         return not self.is_local or self.is_prepared or self.last_batch is not None
 
     def unreadable(self) -> contract.OptionError | None:
-        """Why Headrace cannot know which batches lie in this directory; None where it can."""
+        """Say why Headrace cannot know which batches lie in this directory; None where it can."""
         if is_known(self.path):
             return None
         return contract.OptionError(
@@ -169,7 +169,7 @@ class FilesWriter(contract.Writer):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def serialize(self, frame: DataFrame) -> DataFrame:
-        """The same rows; one with a value that the format would change ends the batch."""
+        """Make a row with a value that the format would change end its batch."""
         return file_form.refuse_values(frame, self.files.refused_values(frame, self.partition_by))
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
@@ -186,7 +186,7 @@ class FilesReset(contract.SinkReset):
     find: Callable[[contract.Session], CommittedFiles]
 
     def directory(self, session: contract.Session) -> Path:
-        """Where they lie. Raises SinkError where it cannot be renamed."""
+        """Return the directory of the files. Raises SinkError where it cannot be renamed."""
         return aside.local_directory(self.find(session).path)
 
     def kept(self, mode: contract.OutputMode) -> contract.KeptResult:

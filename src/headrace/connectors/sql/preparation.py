@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
-from headrace.connectors.not_asked import findings_of, not_asked
+from headrace.connectors.result_findings import findings_of, warn_of_silent_sink
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.staging import drop_staged
-from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM, OwnLines
+from headrace.connectors.sql.system_tables import LEDGER, TABLES, OwnLines
 from headrace.connectors.sql.transactions import Transaction, explain_failure
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CONTENDED_SECONDS = 20.0
-# A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
+# A server that takes no connection for so long is not waited for; its answer holds for the other queries of a check.
 ANSWER_SECONDS = 3.0
 _REMEMBERED_SECONDS = 30.0
 
@@ -66,11 +66,11 @@ def prepare(
     while True:
         try:
             with closing(dialect.connect()) as connection:
-                known = table.with_real_name(OwnLines(connection, dialect, context, table.name))
-                ledger = Ledger(connection, dialect, context, known.name)
-                ready = _make_ready(ledger, known, schema, adds=adds)
+                named = table.with_real_name(OwnLines(connection, dialect, context, table.name))
+                ledger = Ledger(connection, dialect, context, named.name)
+                ready = _make_ready(ledger, named, schema, adds=adds)
                 if rewindable:
-                    BeforeImages.of(ledger, known).make()
+                    BeforeImages.of(ledger, named).make()
                 return ready
         except _Renamed:
             continue
@@ -154,12 +154,12 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, is_kep
     require_lines_fit(context, table.name, lines, here=here, kept=ledger.kept_plan, begun=begun)
     # A new table would hold the next batches alone. In complete mode the next one brings all rows.
     if lines and not is_there and context.mode != "complete":
-        what = (
+        fault = (
             f"the ledger has batches of query '{context.query}' up to {lines[-1].batch}, and table '{table.name}', "
             "which held them, is gone: it was dropped, or a reset has set it aside and this storage is an older copy"
         )
         fix = "put the table back, or the storage of after the reset; or reset the query (headrace reset QUERY)"
-        raise CheckpointError(code="HR410", what=what, fix=fix)
+        raise CheckpointError(code="HR410", what=fault, fix=fix)
 
 
 def incompatibilities(
@@ -175,7 +175,7 @@ def incompatibilities(
     try:
         table = result_table(name, key, schema, context)
         if silent := _connection_fault(getattr(dialect, "url", "")):
-            yield not_asked(silent, "start the server, or leave it out: --no-connect")
+            yield warn_of_silent_sink(silent, "start the server, or leave it out: --no-connect")
             return
         with closing(dialect.connect_to_read()) as connection:
             table = table.with_real_name(OwnLines(connection, dialect, context, table.name))
@@ -183,26 +183,26 @@ def incompatibilities(
             require_settings(ledger, table)
             there = ledger.describe_table(table.name)
             if context.application:
-                is_kept = not LEDGER_FORM.missing_columns(connection, dialect)
+                is_kept = not LEDGER.missing_columns(connection, dialect)
                 with suppress(CheckpointBehind):  # A start repairs it.
                     _require_lines(ledger, table, there is not None, is_kept=is_kept)
             if there is None:
                 return
-            missing = TABLES_FORM.missing_columns(connection, dialect)
+            missing = TABLES.missing_columns(connection, dialect)
             owner = table.owner(ledger) if not missing else None
             list(table.changes(ledger, there, owner, adds=adds))
-            if not missing or missing == TABLES_FORM.columns:
+            if not missing or missing == TABLES.columns:
                 table.require_ours(ledger, owner, there.elsewhere)
                 table.require_same_key(ledger, owner)
     except (CheckpointError, SinkError) as error:
         yield from findings_of(error)
     except dialect.errors as error:
         problem = dialect.explain(error)
-        yield not_asked(problem.what, problem.fix)
+        yield warn_of_silent_sink(problem.what, problem.fix)
 
 
 def _connection_fault(url: str) -> str:
-    """Why the server of `url` takes no connection; empty if it does, or if only its client can tell."""
+    """Why the server of `url` takes no connection; empty if it does, or if only its client knows."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or {"mysql": 3306, "mariadb": 3306}.get(parts.scheme, 5432)

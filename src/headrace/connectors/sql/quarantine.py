@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.sql.dialect import StagedTable, WriteTarget, rows_of
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
-from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
+from headrace.connectors.sql.system_tables import MINE, QUARANTINE, OwnLines
 from headrace.connectors.sql.types import ResultColumn, rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class QuarantineTable(OwnLines):
 
     def add(self, batch: int, bad: Iterable[BadRow]) -> int:
         """Set rows aside; returns how many."""
-        statement = self.dialect.own(QUARANTINE_FORM.insert)
+        statement = self.dialect.own(QUARANTINE.insert)
         head = self._head(batch)
         count, rows = 0, iter(bad)
         while some := list(islice(rows, _AT_ONCE)):
@@ -42,13 +42,13 @@ class QuarantineTable(OwnLines):
             source = (
                 f"SELECT ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
             )
-            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
+            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:
         """The values of each row that was quarantined for this table, as JSON."""
-        found = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
-        return (str(values) for (values,) in found)
+        rows = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
+        return (str(values) for (values,) in rows)
 
     def _head(self, batch: int) -> tuple[str, str, int, int, str]:
         return self.context.application, self.context.query, self.context.generation, batch, self.table
@@ -73,11 +73,11 @@ class KeySearch:
         if not self.target.key:
             return None
         for row in (*self._doubles_in_table(content.table), *self._doubles_in_parts(content.parts)):
-            what = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
-            return what, SHARED_KEY_FIX
+            fault = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
+            return fault, SHARED_KEY_FIX
         for row in self._present_rows(content) if appends else ():
-            what = f"the row {row} has a key that table '{self.target.table}' already holds"
-            return what, "use mode update to replace rows, or a key that identifies each row"
+            fault = f"the row {row} has a key that table '{self.target.table}' already holds"
+            return fault, "use mode update to replace rows, or a key that identifies each row"
         return None
 
     def take_out_existing(self, content: Content) -> tuple[Content, list[BadRow]]:
