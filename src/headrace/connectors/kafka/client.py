@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import Failure
+from headrace.contract import Failure, OptionError
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.spark.jvm.gateway import jvm_of
 
@@ -87,36 +87,37 @@ FAILURES = (
 )
 
 
-def servers_fault(servers: str) -> str | None:
-    """What is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
+def server_faults(servers: str) -> Iterator[OptionError]:
+    """Find what is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
+    fix = "write host:9092, or host1:9092,host2:9092"
     if not servers.strip():
-        return "bootstrap_servers is empty"
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
+        yield OptionError(what="bootstrap_servers is empty", fix=fix)
+        return
+    for server in map(str.strip, servers.split(",")):
+        host, _, port = server.rpartition(":")
+        fault = ""
         if "//" in server:
-            return f"'{server.strip()}' in bootstrap_servers is a URL"
-        if not host:
-            return f"'{server.strip()}' in bootstrap_servers names no port"
-        if not port.isdigit() or not 0 < int(port) < 65_536:
-            return f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
-    return None
+            fault = f"'{server}' in bootstrap_servers is a URL"
+        elif not host:
+            fault = f"'{server}' in bootstrap_servers names no port"
+        elif not port.isdigit() or not 0 < int(port) < 65_536:
+            fault = f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
+        if fault:
+            yield OptionError(what=fault, fix=fix)
 
 
-def topic_fault(name: str) -> str | None:
-    """Why Kafka would not take a topic of that name."""
+def topic_faults(name: str, fix: str) -> Iterator[OptionError]:
+    """Find why Kafka would not take a topic of that name."""
     if not name:
-        return "the name of a topic is empty"
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        return f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
-    return None
+        yield OptionError(what="the name of a topic is empty", fix=fix)
+    elif not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        fault = f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
+        yield OptionError(what=fault, fix=fix)
 
 
 def isolation_level(options: Mapping[str, str]) -> str:
-    """Which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
+    """Return which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
     return {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
-
-
-SERVERS_FIX = "write host:9092, or host1:9092,host2:9092"
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class Client:
         return self._offsets([(topic, partition) for topic, partition in places if topic in there], "earliest")
 
     def latest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Where each of the (topic, partition) ends; a topic that is gone is left out."""
+        """Return the end of each (topic, partition); a topic that is gone is left out."""
         there = self.topics()
         return self._offsets([(topic, partition) for topic, partition in places if topic in there], "latest")
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import topic_ledger
-from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, client, server_faults, topic_faults
 from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
-from headrace.connectors.not_asked import findings_of
+from headrace.connectors.result_findings import findings_of
 from headrace.errors import Finding, SinkError
 from headrace.units import Duration
 
@@ -77,10 +77,9 @@ class KafkaSink(TopicTarget, contract.Sink):
         )
 
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
-        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield contract.OptionError(what=wrong, fix=SERVERS_FIX)
-        if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield contract.OptionError(what=wrong, fix="correct the topic's name")
+        yield from server_faults(self.bootstrap_servers)
+        if self.topic is not None:
+            yield from topic_faults(self.topic, "correct the topic's name")
         if self.value == "raw" and self.key:
             yield contract.OptionError(what="key has no meaning with value raw", fix="give the result a column key")
         if self.value == "json" and self.topic is None:
@@ -99,7 +98,7 @@ class KafkaSink(TopicTarget, contract.Sink):
             yield from self._transaction_problems(mode)
 
     def _transaction_problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
-        """What keeps the messages of a batch from being one transaction."""
+        """Find what keeps the messages of a batch from being one transaction."""
         if find_spec("confluent_kafka") is None:
             fault = "exactly once into Kafka needs the package confluent-kafka, which is not installed"
             yield contract.OptionError(code="HR011", what=fault, fix="pip install 'headrace[kafka]'")
@@ -109,8 +108,8 @@ class KafkaSink(TopicTarget, contract.Sink):
         if self.topic is None and self.ledger_topic is None:
             fault = "exactly-once without a topic of the sink's own needs a ledger topic"
             yield contract.OptionError(what=fault, fix="give ledger_topic")
-        elif (wrong := topic_fault(self.ledger_place)) is not None:
-            yield contract.OptionError(what=wrong, fix="correct ledger_topic")
+        else:
+            yield from topic_faults(self.ledger_place, "correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
             fault = "update mode with delivery_guarantee exactly-once needs a key"
             yield contract.OptionError(code="HR403", what=fault, fix="name in key the columns that identify a row")
