@@ -199,7 +199,7 @@ def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
 CHARACTERS = ["a", "é", "€", "я", "\x81", "\u2028", "😀", "\xad", "\x00"]
 
 
-@pytest.mark.parametrize("encoding", ["ISO-8859-1", "US-ASCII", "windows-1252", "koi8-r", "UTF-16LE", "UTF-8"])
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "us-ascii", "UTF-16LE", "UTF-8"])
 @pytest.mark.parametrize("format_", ["csv", "json"])
 def test_a_character_that_the_encoding_lacks_is_refused_and_all_others_are_written(
     spark: SparkSession, tmp_path: Path, format_: Any, encoding: str

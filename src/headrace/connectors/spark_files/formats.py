@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -56,8 +55,8 @@ KNOWN_OPTIONS: Mapping[str, str] = {
 _FIRST_LEFT_OUT, _AFTER_LEFT_OUT = "1582-10-05", "1582-10-15"
 # What the name of a directory has in the place of NULL.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-# Encodings of one byte a character have more than this, those of several bytes fewer that are one byte long.
-_SINGLE_BYTE = 200
+# The characters that an encoding lacks, of those that Spark takes.
+_LACKING = {"ISO-8859-1": "[^\\x00-\\xff]", "US-ASCII": "[^\\x00-\\x7f]"}
 _CHANGE = "filter such rows out or change the value in the query's last select"
 
 
@@ -145,7 +144,7 @@ def find_refused_values(
     inside = [field for field in frame.schema if field.name not in partition_by]
     encoding = next((value for name, value in options.items() if name.lower() in ("encoding", "charset")), "UTF-8")
     escapes = any(name.lower() == "writenonasciicharacterascodepoint" for name in options)
-    lacking = _lacking_characters(encoding) if format_ in ("csv", "json") and not escapes else None
+    lacking = _LACKING.get(encoding.upper()) if format_ in ("csv", "json") and not escapes else None
     for field in inside:
         column, kind = F.col(f"`{field.name}`"), field.dataType
         is_text = isinstance(kind, StringType)
@@ -167,18 +166,6 @@ def find_refused_values(
         else:
             continue
         yield RefusedValue(field.name, bad, why, f"{_CHANGE}, or choose parquet")
-
-
-def _lacking_characters(encoding: str) -> str | None:
-    """A pattern of Java's for the characters that an encoding lacks; None of one with several bytes a character."""
-    try:
-        name = codecs.lookup(encoding).name
-        characters = "".join(bytes([byte]).decode(name, "ignore") for byte in range(256))
-    except LookupError:
-        return None
-    if name != "ascii" and len(characters) < _SINGLE_BYTE:
-        return None
-    return "[^" + "".join(rf"\x{{{ord(character):x}}}" for character in characters) + "]"
 
 
 def find_refused_partitions(
