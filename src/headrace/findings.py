@@ -380,12 +380,12 @@ def refuses(code: str, what: str) -> bool:
 
 
 def severity_of(code: str) -> Severity:
-    """The severity that a finding of this code has unless it says another."""
+    """Return the severity that a finding of this code has unless it says another."""
     return CATALOGUE[code].severities[0] if code in CATALOGUE else "error"
 
 
 def objection(code: str, severity: Severity) -> str | None:
-    """Why no finding may have this code and this severity, or None."""
+    """Return why no finding may have this code and this severity, or None."""
     if code not in CATALOGUE:
         return f"the catalogue has no code {code}" if OURS.fullmatch(code) else None
     severities = CATALOGUE[code].severities

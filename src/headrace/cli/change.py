@@ -81,13 +81,13 @@ class ChangeOptions(ProjectOptions):
 
 
 def ends(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a command that ends a change."""
+    """Give a command the options by which it ends a change."""
     asks = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
     return asks(with_project(json_option(as_object(ChangeOptions, command))))
 
 
 def begin_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a command that begins a change."""
+    """Give a command the options by which it begins a change."""
     return click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")(ends(command))
 
 
@@ -344,7 +344,7 @@ def _apply_rebuild(
 
 
 def _say_report(name: str, report: dict[str, Any]) -> None:
-    """What was found of the rebuilt result."""
+    """Print how the rebuilt result differs from the former one."""
     click.echo(f"{name}: rebuilt up to batch {report['batch']}; {report['sentence']}")
     say_below(report["notes"])
     differences = report["differences"]
@@ -460,7 +460,7 @@ def change_discard(query: str, options: ChangeOptions) -> int:
 
 
 def _require_change(project: Project, query: str, verb: str) -> AnyChange:
-    """The change that is meant. Raises NothingToChange where there is none."""
+    """Return the change that is meant. Raises NothingToChange where there is none."""
     from headrace.change.change import NothingToChange
 
     pending = api.change(project, query)

@@ -55,7 +55,7 @@ class Sample:
 def batch_page(
     history: History, query: str, generation: int, *, before: int | None = None, limit: int = 50, search: str = ""
 ) -> BatchPage:
-    """The newest batches below `before` that `search` finds; raises SearchError."""
+    """Return the newest batches below `before` that `search` finds; raises SearchError."""
     where, values = _condition(search)
     top = before if before is not None else 2**62
     with history._snapshot() as db:
@@ -81,7 +81,7 @@ def batch_page(
 def sample_batches(
     history: History, query: str, generation: int, *, seconds: float | None = None, most: int = 2_000
 ) -> Sample:
-    """The batches of the last `seconds` before the newest one (None: all), thinned out evenly to `most`."""
+    """Return the batches of the last `seconds` before the newest one (None: all), thinned out evenly to `most`."""
     with history._snapshot() as db:
         ends = db.execute(f"SELECT min(batch), max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()
         if ends[0] is None:
@@ -106,7 +106,7 @@ def sample_batches(
 
 
 def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any]]:
-    """The newest runs of a query as plain data, the newest first."""
+    """Return the newest runs of a query as plain data, the newest first."""
     with history._snapshot() as db:
         rows = db.execute(
             "SELECT id, generation, pid, state, started, ended, error FROM runs WHERE query = ? "
@@ -136,7 +136,7 @@ def spark_page(history: History, query: str, run: int) -> str | None:
 
 
 def verdicts_of(history: History, query: str, limit: int = 100) -> list[dict[str, Any]]:
-    """The newest verdicts of a query, in order, each with when it was given."""
+    """Return the newest verdicts of a query, in order, each with when it was given."""
     with history._snapshot() as db:
         rows = db.execute(
             "SELECT at, verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT ?", (query, limit)
@@ -155,7 +155,7 @@ class LateBatch:
 
 
 def late_batches(history: History, query: str, generation: int, most: int = 10_000) -> list[LateBatch]:
-    """Those among the newest `most` batches, in order; late is what is behind the watermark of the batch before."""
+    """Return batches with late rows among the newest `most`; late is behind the previous batch's watermark."""
     with history._snapshot() as db:
         last = db.execute(f"SELECT max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()[0]
         rows = db.execute(
@@ -173,13 +173,13 @@ def late_batches(history: History, query: str, generation: int, most: int = 10_0
 
 
 def change_mark(history: History) -> int:
-    """A number that is another one once any other process has written to the history."""
+    """Return a number that is another one once any other process has written to the history."""
     with history._snapshot() as db:
         return int(db.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _first_since(db: sqlite3.Connection, query: str, generation: int, first: int, last: int, seconds: float) -> int:
-    """The first batch within `seconds` of the newest one; batches follow each other in time, so it is halved."""
+    """Return the first batch within `seconds` of the newest one; batches follow each other in time, so it is halved."""
 
     def at(batch: int) -> float:
         text = db.execute(
@@ -200,7 +200,7 @@ def _first_since(db: sqlite3.Connection, query: str, generation: int, first: int
 
 
 def _condition(search: str) -> tuple[str, list[Any]]:
-    """The search as SQL, with its values: batches by number or range, comparisons of figures, and texts."""
+    """Return the search as SQL, with its values: batches by number or range, comparisons of figures, and texts."""
     parts, values = [], list[Any]()
     for word in search.split():
         if match := _BATCHES.fullmatch(word):
