@@ -185,7 +185,7 @@ CODES = (
     Code("HR411", "a batch is tried again", WARNING, passes=ALWAYS),
     Code("HR412", "rows were rejected into the sink's quarantine", WARNING),
     Code("HR414", "the database refuses the user, a right or the connection"),
-    Code("HR415", "what a source or a sink is to call cannot be called", refuses=True),
+    Code("HR415", "what a source or a sink is to call is not callable", refuses=True),
     Code("HR416", "an object cannot be sent to Spark's workers", refuses=True),
     Code("HR417", "the code that a foreach sink calls failed", passes=BY_WORDS),
     Code("HR419", "no table of that name can be written by a stream"),

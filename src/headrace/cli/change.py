@@ -129,11 +129,11 @@ def _say_held(held: Sequence[Held]) -> None:
 
 @click.command()
 @click.argument("query")
-@click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
-@click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
+@click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside too.")
+@click.option("--keep-result", is_flag=True, help="Keep the rows, which new ones then replace.")
 @begin_options
 def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptions) -> int:
-    """Let QUERY read its sources from the beginning.
+    """Return QUERY to the beginning of its sources.
 
     The query must not be running. Its checkpoint, state and records, and with --drop-result what its sink holds, are
     counted, shown and set aside; `headrace change undo` brings them back until the query has planned a batch again.
@@ -169,7 +169,7 @@ def _say_reset(plan: ResetPlan) -> None:
 @click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
 @begin_options
 def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeOptions) -> int:
-    """Bring QUERY and its result back to an earlier batch.
+    """Return QUERY and its result to an earlier batch.
 
     The query must not be running. Checkpoint, state, records and what the sink holds go back together. What will be
     lost is counted and shown first; `headrace change undo` brings it back until the query has planned a batch again.
@@ -231,7 +231,7 @@ def adopt(
     verifies: bool,
     options: ChangeOptions,
 ) -> int:
-    """Let QUERY continue a job of plain PySpark.
+    """Continue a job of plain PySpark as QUERY.
 
     QUERY is declared and has never run; the job is stopped for good. A copy of its checkpoint becomes that of QUERY,
     and the table that it wrote by foreachBatch becomes the result of QUERY. What is there is shown first. After a
@@ -431,7 +431,7 @@ def change_resume(query: str, options: ChangeOptions) -> int:
 @click.argument("query")
 @reads_project
 def change_undo(query: str, options: ProjectOptions) -> int:
-    """Bring back what QUERY was before its last change.
+    """Restore QUERY as it was before its last change.
 
     Possible until the query plans its next batch. After the undo of a rebuild, the rebuilt result is kept.
     """
@@ -445,7 +445,7 @@ def change_undo(query: str, options: ProjectOptions) -> int:
 def change_discard(query: str, options: ChangeOptions) -> int:
     """Delete for good what the last change of QUERY has set aside.
 
-    Of a rebuild that is not in place yet, what it has made.
+    For a rebuild that is not in place yet, delete its result.
     """
     project, name = options.with_query(query)
     asks = options.asks()

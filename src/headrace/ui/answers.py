@@ -80,10 +80,9 @@ class Answers:
                 if history is None:
                     return {"batches": [], "before": None}
                 generation = self._generation(request, history, query)
-                batch_page = pages.batch_page(
-                    history, query.name, generation, before=before, limit=limit, search=search
-                )
-            return {"batches": [batch.as_dict() for batch in batch_page.batches], "before": batch_page.before}
+                of_query = (history, query.name, generation)
+                batches, following = pages.batch_page(*of_query, before=before, limit=limit, search=search)
+            return {"batches": [batch.as_dict() for batch in batches], "before": following}
 
         return self._for_all(request, page) if before == _LARGEST and not search else self._json(page())
 
@@ -97,10 +96,9 @@ class Answers:
             with self._history() as history:
                 if history is None:
                     return series([], points)
-                sample = pages.sample_batches(
-                    history, query.name, self._generation(request, history, query), seconds=seconds
-                )
-            return series(sample.batches, points, sample.step)
+                generation = self._generation(request, history, query)
+                batches, step = pages.sample_batches(history, query.name, generation, seconds=seconds)
+            return series(batches, points, step)
 
         return self._for_all(request, columns)
 
