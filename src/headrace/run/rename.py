@@ -234,7 +234,7 @@ def _rename_history(storage: Path, former: str, name: str) -> Iterator[Finding]:
         with History.open(history_file(storage)) as history:
             history.rename(former, name)
     except HeadraceError as error:
-        yield from (finding.weighed("warning") for finding in error.findings)
+        yield from (finding.with_severity("warning") for finding in error.findings)
 
 
 def _move_generations(old: Path, new: Path) -> None:

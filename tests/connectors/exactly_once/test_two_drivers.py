@@ -346,7 +346,7 @@ def test_a_first_batch_whose_line_is_gone_is_refused(database: Database, tmp_pat
     driver = Driver(database, tmp_path / "a")
     driver.start().write(0, ["f0"])
     database.query(emptied)
-    with pytest.raises(CheckpointError, match="has planned batch 0, but the ledger beside table 'result' has no batch"):
+    with pytest.raises(CheckpointError, match="planned batch 0, but the ledger next to table 'result' has no batch"):
         driver.start()
     database.query("DELETE FROM result")
     driver.start().give(0, ["f0"])

@@ -205,7 +205,7 @@ def test_a_planned_batch_without_a_ledger_is_refused(life: Life, emptied: bool) 
     else:
         [gone] = admin.delete_topics([place]).values()
         gone.result(20)
-    with pytest.raises(CheckpointError, match=r"batch 0, but the ledger beside topic '.*' has no batch of it") as told:
+    with pytest.raises(CheckpointError, match=r"batch 0, but the ledger next to topic '.*' has no batch of it") as told:
         life.begin()
     assert told.value.findings[0].code == "HR410"
     assert "put the topic and its ledger back" in str(told.value)

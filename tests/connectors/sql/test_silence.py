@@ -44,7 +44,7 @@ def test_a_wait_for_a_server_that_does_not_work_ends_in_a_sentence(
             assert ends[0].recv(1) == b""  # as a client library finds it
             raise ConnectionError("closed")
 
-    with pytest.raises(psycopg.OperationalError, match="has said nothing for 0 s"):
+    with pytest.raises(psycopg.OperationalError, match="has not answered for 0 s"):
         wait()
 
 

@@ -1,4 +1,4 @@
-"""Late rows brought back into a result table, and a line of their own, or a repair of it, in one transaction."""
+"""Write late rows, or a repair, into a result table in one transaction with a line of their own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TableCorrections(SinkTable, SinkCorrections):
         return TableRepair(dialect=self.dialect, table=self.table, key=self.key) if self.key else None
 
     def apply(self, correction: Correction, context: SinkContext) -> None:
-        # Rows of the result are replaced here, whatever the query's own mode does.
+        # A correction replaces rows by their key, whatever the query's own mode is.
         context, late = replace(context, mode="update"), correction.late
         dialect = self.dialect()
         table = result_table(self.table, self.key, correction.rows.schema, context)
@@ -142,24 +142,24 @@ def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
     batch, replayed = None if last is None else last.batch, ledger.last_replay(Checkpoint(context.checkpoint).id or "")
     if (batch, replayed) != (correction.snapshot.batch, correction.snapshot.replayed):
         same = replayed == correction.snapshot.replayed
-        what = "a batch was written meanwhile" if same else "another replay was done"
-        raise _explain(context, "HR693", what, "let nothing else write, and give the command again", correction.late)
+        fault = "a batch was written meanwhile" if same else "another replay was done"
+        raise _explain(context, "HR693", fault, "let nothing else write, and give the command again", correction.late)
 
 
 def _deleted_keys(correction: Correction, table: ResultTable) -> pa.Table:
-    """The keys of the rows that the result has no more."""
+    """Return the keys of the rows that the result no longer has."""
     columns = table.key_columns
     return flatten(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
 def _outcome(context: SinkContext, late: int | None, *, negated: bool = False) -> str:
-    """What was done, or was not; late: None for a repair."""
+    """Return a sentence about the correction; late: None for a repair."""
     rows, done = ("wrong", "put right") if late is None else ("late", "brought back")
     return f"{rows} rows of query '{context.query}' were {'not ' if negated else ''}{done}"
 
 
-def _explain(context: SinkContext, code: str, what: str, fix: str, late: int | None) -> SinkError:
-    return SinkError(code=code, what=f"{_outcome(context, late, negated=True)}: {what}", fix=fix)
+def _explain(context: SinkContext, code: str, fault: str, fix: str, late: int | None) -> SinkError:
+    return SinkError(code=code, what=f"{_outcome(context, late, negated=True)}: {fault}", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +176,11 @@ class TableRepair(SinkTable, SinkRepair):
             steps = () if rewinding is None else rewinding.images.steps()
             step = next((step for step in steps if step.kind == "repair"), None)
             if rewinding is None or step is None:
-                what = f"no repair of table '{ledger.table}' is kept that could be undone"
-                raise NothingChanged(code="HR583", what=what)
+                fault = f"no repair of table '{ledger.table}' is kept that could be undone"
+                raise NothingChanged(code="HR583", what=fault)
             if last is None or last.batch != step.batch:
-                what = f"table '{ledger.table}' has got other batches of query '{context.query}' since its repair"
+                fault = f"table '{ledger.table}' has got other batches of query '{context.query}' since its repair"
                 fix = "keep the repair: what it has replaced may be wrong for them"
-                raise NothingChanged(code="HR583", what=what, fix=fix)
+                raise NothingChanged(code="HR583", what=fault, fix=fix)
             rewinding.restore([step])
             rewinding.images.forget_repairs()

@@ -1,4 +1,4 @@
-"""What the exactly-once mechanism asks of a database; one small file implements it for each."""
+"""The interface of a database for the exactly-once mechanism; each database implements it in its folder."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class StageError(Exception):
 def require_all_in(table: str, given: int, came_in: int) -> None:
     """Raise StageError if the database took rows without an error and did not write them, as a trigger can."""
     if came_in < given:
-        what = (
+        fault = (
             f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
         )
         fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
-        raise StageError(OptionError(code="HR406", what=what, fix=fix), is_transient=False)
+        raise StageError(OptionError(code="HR406", what=fault, fix=fix), is_transient=False)
 
 
 # How the names of staging tables begin.
@@ -80,18 +80,18 @@ STAGED_PREFIX = "_headrace_s_"
 class Stager(Protocol):
     """One attempt of one task, writing rows into a staging table of its own.
 
-    Nobody but the driver's transaction reads the table. If the attempt is given up, nothing may be left of it, or a
-    table that `Dialect.staged` finds.
+    Only the driver's transaction reads the table. An attempt that is given up leaves nothing, or a table that
+    `Dialect.staged_tables` lists.
     """
 
     def add(self, table: pa.Table) -> None:
         """Write rows; called several times."""
 
     def finish(self) -> None:
-        """Make the rows stay."""
+        """Commit the rows."""
 
     def give_up(self) -> None:
-        """Leave nothing behind, as far as it is possible."""
+        """Remove the table, as far as that is possible."""
 
 
 # Rows that are fetched at once when a table is read back.
@@ -378,11 +378,11 @@ class Dialect(ABC):
     def explain(self, error: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
         text = self.text(error)
-        for codes, code, what, fix in self.faults.sentences:
+        for codes, code, fault, fix in self.faults.sentences:
             if self.has_code(error, codes):
                 holder = self.lock_holder(error) if self.waits_for_lock(error) else ""
-                what = f"{self.place} {what.format(text=text)}{f': {holder}' if holder else ''}"
-                return OptionError(code=code, what=what, fix=fix)
+                fault = f"{self.place} {fault.format(text=text)}{f': {holder}' if holder else ''}"
+                return OptionError(code=code, what=fault, fix=fix)
         return OptionError(code="HR425", what=f"{self.place} refuses it: {text}", fix=BATCH_FIX)
 
     def refusal(self, error: Exception) -> str:

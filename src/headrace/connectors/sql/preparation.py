@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CONTENDED_SECONDS = 20.0
-# A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
+# A server that takes no connection for so long is not waited for; its answer holds for the other queries of a check.
 ANSWER_SECONDS = 3.0
 _REMEMBERED_SECONDS = 30.0
 
@@ -66,11 +66,11 @@ def prepare(
     while True:
         try:
             with closing(dialect.connect()) as connection:
-                known = table.with_real_name(OwnLines(connection, dialect, context, table.name))
-                ledger = Ledger(connection, dialect, context, known.name)
-                ready = _make_ready(ledger, known, schema, adds=adds)
+                named = table.with_real_name(OwnLines(connection, dialect, context, table.name))
+                ledger = Ledger(connection, dialect, context, named.name)
+                ready = _make_ready(ledger, named, schema, adds=adds)
                 if rewindable:
-                    BeforeImages.of(ledger, known).make()
+                    BeforeImages.of(ledger, named).make()
                 return ready
         except _Renamed:
             continue
@@ -154,12 +154,12 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, is_kep
     require_lines_fit(context, table.name, lines, here=here, kept=ledger.kept_plan, begun=begun)
     # A new table would hold the next batches alone. In complete mode the next one brings all rows.
     if lines and not is_there and context.mode != "complete":
-        what = (
+        fault = (
             f"the ledger has batches of query '{context.query}' up to {lines[-1].batch}, and table '{table.name}', "
             "which held them, is gone: it was dropped, or a reset has set it aside and this storage is an older copy"
         )
         fix = "put the table back, or the storage of after the reset; or reset the query (headrace reset QUERY)"
-        raise CheckpointError(code="HR410", what=what, fix=fix)
+        raise CheckpointError(code="HR410", what=fault, fix=fix)
 
 
 def incompatibilities(
@@ -202,7 +202,7 @@ def incompatibilities(
 
 
 def _connection_fault(url: str) -> str:
-    """Why the server of `url` takes no connection; empty if it does, or if only its client can tell."""
+    """Why the server of `url` takes no connection; empty if it does, or if only its client knows."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or {"mysql": 3306, "mariadb": 3306}.get(parts.scheme, 5432)

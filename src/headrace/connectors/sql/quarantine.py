@@ -47,8 +47,8 @@ class QuarantineTable(OwnLines):
 
     def rows(self) -> Iterator[str]:
         """The values of each row that was quarantined for this table, as JSON."""
-        found = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
-        return (str(values) for (values,) in found)
+        rows = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
+        return (str(values) for (values,) in rows)
 
     def _head(self, batch: int) -> tuple[str, str, int, int, str]:
         return self.context.application, self.context.query, self.context.generation, batch, self.table
@@ -73,11 +73,11 @@ class KeySearch:
         if not self.target.key:
             return None
         for row in (*self._doubles_in_table(content.table), *self._doubles_in_parts(content.parts)):
-            what = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
-            return what, SHARED_KEY_FIX
+            fault = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
+            return fault, SHARED_KEY_FIX
         for row in self._present_rows(content) if appends else ():
-            what = f"the row {row} has a key that table '{self.target.table}' already holds"
-            return what, "use mode update to replace rows, or a key that identifies each row"
+            fault = f"the row {row} has a key that table '{self.target.table}' already holds"
+            return fault, "use mode update to replace rows, or a key that identifies each row"
         return None
 
     def take_out_existing(self, content: Content) -> tuple[Content, list[BadRow]]:

@@ -1,4 +1,4 @@
-"""A result table as it was at the end of an earlier batch, with its ledger; one transaction, which can be undone."""
+"""Return a result table and its ledger to the end of an earlier batch, in one transaction that can be undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACK = f"{OWN_PREFIX}back"
 
 @dataclass(frozen=True)
 class Rewinding:
-    """The table of a life, on the ledger's connection: what it keeps of earlier batches."""
+    """A generation's table, on the ledger's connection, with the rows that its batches have replaced."""
 
     ledger: Ledger
     table: ResultTable
@@ -40,7 +40,7 @@ class Rewinding:
 
     @property
     def earliest(self) -> int | None:
-        """The first batch that can be gone back to: all that were written after it have kept what was there before."""
+        """The first batch that the table can go back to: every later one has kept what it replaced."""
         lines = self.ledger.batches_after(-1)
         if not lines:
             return None
@@ -53,7 +53,7 @@ class Rewinding:
         return max([*(lines - kept), *lacking, min(lines)])
 
     def steps_after(self, batch: int) -> list[TableWrite]:
-        """The steps after `batch`, oldest first; what a repair has put right stays so."""
+        """Return the steps after `batch`, oldest first; repairs stay."""
         taken = [step for step in self.images.steps() if step.batch > batch and not step.void]
         return [step for step in taken if step.kind not in ("rewind", "repair")]
 
@@ -62,7 +62,7 @@ class Rewinding:
         return bool(self.ledger.batches_after(batch) or self.ledger.replays_after(batch))
 
     def rows_before(self, steps: Sequence[TableWrite]) -> str:
-        """Of each key that `steps` have written, the row that was there before the first of them, as a SELECT."""
+        """Return a SELECT of the rows from before the first of `steps`, for each key that they have written."""
         dialect = self.ledger.dialect
         key = dialect.identifiers([column.name for column in self.table.key_columns])
         step, there = dialect.quote(STEP), dialect.quote(THERE)
@@ -75,7 +75,7 @@ class Rewinding:
         )
 
     def restore(self, steps: Sequence[TableWrite], *, saved: int = 0) -> None:
-        """Bring the table to where it was before `steps`; what is there now is kept as the step `saved`.
+        """Bring the table to where it was before `steps`; the present rows are kept as the step `saved`.
 
         Called once on a connection, with which its temporary table ends.
         """
@@ -124,7 +124,7 @@ class Rewinding:
             )
             changed = {(bool(was), bool(present)): int(count) for was, present, count in rows}
             counts += [
-                Held(count=changed.get(state, 0), what=f"rows of {where} {what}") for state, what in _DONE.items()
+                Held(count=changed.get(state, 0), what=f"rows of {where} {change}") for state, change in _DONE.items()
             ]
         replays = len(ledger.replays_after(batch))
         counts.append(Held(count=replays, what=f"corrections by late rows of {where} are taken back"))
@@ -168,9 +168,9 @@ class TableRewind(SinkTable, SinkRewind):
                 return
             earliest = rewinding.earliest
             if earliest is None or earliest > batch:
-                what = f"table '{ledger.table}' has kept what was there before only since batch {earliest}"
+                fault = f"table '{ledger.table}' has kept what was there before only since batch {earliest}"
                 fix = f"go back to batch {earliest} at most, or recompute the result: headrace rebuild {context.query}"
-                raise NothingChanged(code="HR580", what=what, fix=fix)
+                raise NothingChanged(code="HR580", what=fault, fix=fix)
             images = rewinding.images
             _forget(rewinding)
             images.forget_repairs()
@@ -191,8 +191,8 @@ class TableRewind(SinkTable, SinkRewind):
             if rewinding is None or step is None or step.batch != batch:
                 return
             if rewinding.is_ahead(batch):
-                what = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
-                raise NothingChanged(code="HR583", what=what, fix="go back to that batch once more, or keep them")
+                fault = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
+                raise NothingChanged(code="HR583", what=fault, fix="go back to that batch once more, or keep them")
             images = rewinding.images
             rewinding.restore([step])
             images.void([write.step for write in images.steps() if write.void == step.step], 0)

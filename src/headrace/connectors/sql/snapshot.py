@@ -69,7 +69,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
     )
 
 
-def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:
+def _values(row: Mapping[str, Any], result_columns: Sequence[ResultColumn]) -> tuple[Any, ...]:
     """The values of a row that was kept as JSON."""
-    pairs = [(row[column.name], column.kind) for column in known]
+    pairs = [(row[column.name], column.kind) for column in result_columns]
     return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)

@@ -45,7 +45,7 @@ SHARED_KEY_FIX = "name columns in key that together identify a row of the result
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """For which batch of which driver rows are staged, so that a task that comes too late sees it by the ledger."""
+    """The batch and driver that rows are staged for, so that a late task sees in the ledger that it is too late."""
 
     context: SinkContext
     table: str
@@ -54,8 +54,8 @@ class Turn:
 
     @classmethod
     def of(cls, context: SinkContext, table: str, epoch: int, batch: int) -> Turn:
-        """With so much of the context as the ledger asks for: it travels to the executors."""
-        known = SinkContext(
+        """Return it with the part of the context that the ledger needs: it travels to the executors."""
+        reduced = SinkContext(
             query=context.query,
             generation=context.generation,
             mode=context.mode,
@@ -63,7 +63,7 @@ class Turn:
             application=context.application,
             rebuilds=context.rebuilds,
         )
-        return cls(context=known, table=table, epoch=epoch, batch=batch)
+        return cls(context=reduced, table=table, epoch=epoch, batch=batch)
 
     def is_over(self, dialect: Dialect) -> bool:
         """Whether the batch is in, or a newer driver writes."""
@@ -99,14 +99,14 @@ class Stage:
         return [column.name for column in self.columns]
 
     def reads_little(self, frame: DataFrame) -> bool:
-        """Whether a batch is tiny by what Spark knows of its files, or by what the shuffles before it hold."""
+        """Whether a batch is tiny, by the sizes of its files or of the shuffles before it."""
         if estimated_bytes(frame) <= TINY_BYTES:
             return True
         shuffled = shuffled_bytes(frame)
         return shuffled is not None and shuffled <= TINY_BYTES
 
     def compute_small(self, frame: DataFrame) -> Content | None:
-        """The batch through the driver; None when a partition has too many rows. Nothing of it is written.
+        """Compute the batch through the driver; None when a partition has too many rows. It writes nothing.
 
         Spark computes every partition to its end, as it must for its state, but gives no more rows of each than fit.
         """
@@ -123,7 +123,7 @@ class Stage:
         return Content(table=table, bad=tuple(bad))
 
     def compute_large(self, frame: DataFrame) -> Content:
-        """The batch written by the executors; raises StageError or RowError."""
+        """Let the executors write the batch; raises StageError or RowError."""
         local = str(frame.sparkSession.sparkContext.master).startswith("local")
         if self.dialect.needs_shared_disk and not local:
             whole = replace(self, driver_rows=_ROW_BITS).compute_small(frame)
@@ -276,10 +276,10 @@ class _Writing:
         return (StagedTable(name, rows),) if name in self.open else ()
 
     def _drop_unread(self) -> None:
-        """Drop what nobody will read.
+        """Drop tables that the driver no longer reads.
 
-        The driver commits a batch, and then drops all that was staged for it. Tables that came after that, are from an
-        attempt that sees the commit here; those that came before it, the driver drops.
+        The driver commits a batch, and then drops all that was staged for it. An attempt that finishes later sees the
+        commit here, and drops its own tables.
         """
         dialect, turn = self.stage.dialect, self.stage.turn
         if self.open and turn is not None and turn.is_over(dialect):
@@ -370,5 +370,5 @@ def _query_prefix(context: SinkContext) -> str:
 
 
 def estimated_bytes(frame: DataFrame) -> int:
-    """How many bytes Spark takes a batch for, by the sizes of its files; of other systems, more than there can be."""
+    """Return Spark's estimate of a batch's bytes, by its files; for other systems it is larger than any batch."""
     return int(analysed_plan(frame).stats().sizeInBytes())

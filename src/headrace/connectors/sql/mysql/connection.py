@@ -1,4 +1,4 @@
-"""Where a MySQL or MariaDB server is, connections that never wait in vain, and what its errors mean."""
+"""The address of a MySQL or MariaDB server, and connections that end when the server is silent."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ class WatchedMySqlConnection(Plain):
         words = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else bytes(sql)
         if len(words) >= self.packet:
             # The server would close the connection, as if it had gone away.
-            what = f"a statement has {len(words)} bytes, and max_allowed_packet is {self.packet}"
-            raise pymysql.err.DataError(1153, what)
+            fault = f"a statement has {len(words)} bytes, and max_allowed_packet is {self.packet}"
+            raise pymysql.err.DataError(1153, fault)
         if self.idle_seconds and self.session and words.startswith(_BEGIN):
             self._query(f"SET wait_timeout = {self.idle_seconds}")
-        found = self._query(words, unbuffered)
+        affected = self._query(words, unbuffered)
         if self.idle_seconds and words in _ENDS:
             self._query("SET wait_timeout = @@GLOBAL.wait_timeout")
-        return found
+        return affected
 
     def _query(self, sql: str | bytes, unbuffered: bool = False) -> int:
         with cut_when_silent(

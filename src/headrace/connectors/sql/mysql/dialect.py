@@ -132,11 +132,11 @@ class MySqlDialect(Dialect):
         statement = f"SHOW VARIABLES WHERE Variable_name IN {FORCES_KEYS} AND Value = 'ON'"
         forced = [] if target.key else [str(name) for name, _ in rows_of(connection, statement)]
         if forced and self.describe_table(connection, target.table) is None:
-            what = (
+            fault = (
                 f"the server makes no table without a primary key ({forced[0]}), and '{target.table}' would have none"
             )
             fix = "give the sink a key; or make the table yourself, with a primary key that counts its rows"
-            yield OptionError(code="HR422", what=what, fix=fix)
+            yield OptionError(code="HR422", what=fault, fix=fix)
 
     def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
         # In one statement, as the server may make no table without a key.
@@ -158,8 +158,8 @@ class MySqlDialect(Dialect):
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
             "AND LOWER(table_name) = LOWER(%s)"
         )
-        found = list(rows_of(connection, statement, (table,)))
-        return str(found[0][0]) if found else table.lower() if folds == 1 else table
+        names = list(rows_of(connection, statement, (table,)))
+        return str(names[0][0]) if names else table.lower() if folds == 1 else table
 
     def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
         pairs = ", ".join(f"{self.quote(table)} TO {self.quote(name)}" for table, name in names)
@@ -229,8 +229,8 @@ class MySqlDialect(Dialect):
         using = f" FOR CURRENT_USER() USING {role}" if role not in (None, "NONE") and "`" in role else ""
         for (grant,) in rows_of(connection, f"SHOW GRANTS{using}"):
             rights = re.match(r"GRANT (.+?) ON \*\.\* TO ", str(grant))
-            if rights and (found := re.search(r"\b(ALL PRIVILEGES|SUPER|FILE)\b", rights[1])):
-                return f"has the right {found[0]} on all databases"
+            if rights and (right := re.search(r"\b(ALL PRIVILEGES|SUPER|FILE)\b", rights[1])):
+                return f"has the right {right[0]} on all databases"
         return ""
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
@@ -245,7 +245,7 @@ class MySqlDialect(Dialect):
         # Rows come as they are fetched; a LIMIT of the statement's own counts before that of the session.
         cursor = client.cursor()
         cursor.execute(bounded)
-        yield [each[0] for each in cursor.description or ()]
+        yield [column[0] for column in cursor.description or ()]
         while (row := cursor.fetchone()) is not None:
             yield row
 

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: where it leads, one that is never waited for in vain, and what its errors mean."""
+"""The address of a PostgreSQL server, and connections that end when the server is silent."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def connect(
 
 
 def _open(url: str) -> WatchedPostgresConnection:
-    known = conninfo_to_dict(url)
-    client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
+    options = conninfo_to_dict(url)
+    client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in options}
     # A pooler knows no statement that another session has prepared, and one fails when a column is added to its table.
     client |= {"client_encoding": "UTF8", "prepare_threshold": None, "cursor_factory": SettledCursor}
     try:
@@ -137,9 +137,9 @@ def lock_holder(url: str, table: str) -> str:
 
 def host(url: str) -> str:
     """The host of `url`; of several, the first that is not this machine."""
-    known = conninfo_to_dict(url)
-    hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
-    return next((each for each in hosts if not is_loopback(each)), hosts[0])
+    options = conninfo_to_dict(url)
+    hosts = str(options.get("host") or options.get("hostaddr") or "").split(",")
+    return next((host for host in hosts if not is_loopback(host)), hosts[0])
 
 
 def tls_options(url: str) -> tuple[dict[str, str], bool]:
@@ -157,8 +157,8 @@ def address_problem(url: str) -> OptionError | None:
         parsed = conninfo_to_dict(url)
     except psycopg.Error as error:
         unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
-        what = f"the url of the database has an unknown option '{unknown[1]}'" if unknown else "the url cannot be read"
-        return OptionError(what=what, fix=fix)
+        fault = f"the url of the database has an unknown option '{unknown[1]}'" if unknown else "the url cannot be read"
+        return OptionError(what=fault, fix=fix)
     ports = str(parsed.get("port") or "5432").split(",")
     if all(port.isdigit() and 0 < int(port) < 65_536 for port in ports):
         return None
@@ -177,9 +177,9 @@ def stream_answer(
         cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
         # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
         cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
-        # `stream` takes one row at a time from the connection, and does not tell the columns of an answer without rows.
+        # `stream` takes one row at a time from the connection, and does not give the columns of an answer without rows.
         cursor.execute("FETCH 0 FROM headrace_answer")
-        yield [each.name for each in cursor.description or ()]
+        yield [column.name for column in cursor.description or ()]
         yield from cursor.stream(f"FETCH {limit} FROM headrace_answer")
 
 
@@ -189,27 +189,27 @@ def table_identity(url: str, schema: str, table: str) -> Identity | None:
     Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.
     """
     try:
-        known: dict[str, Any] = {} if encoding_fault(url, may="#") else dict(conninfo_to_dict(url))
+        options: dict[str, Any] = {} if encoding_fault(url, may="#") else dict(conninfo_to_dict(url))
     except psycopg.Error:
         return None
-    if not known:
+    if not options:
         return None
-    user = known.get("user") or os.environ.get("PGUSER") or getpass.getuser()
-    set_by_url = _SEARCH_PATH.search(str(known.get("options") or os.environ.get("PGOPTIONS", "")).replace("\\ ", " "))
+    user = options.get("user") or os.environ.get("PGUSER") or getpass.getuser()
+    set_by_url = _SEARCH_PATH.search(str(options.get("options") or os.environ.get("PGOPTIONS", "")).replace("\\ ", " "))
     return {
         "system": "postgres",
-        "server": ",".join(sorted(_servers(known))),
-        "database": str(known.get("dbname") or os.environ.get("PGDATABASE") or user),
+        "server": ",".join(sorted(_servers(options))),
+        "database": str(options.get("dbname") or os.environ.get("PGDATABASE") or user),
         "table": f"{schema or (set_by_url[1] if set_by_url else 'public')}.{table}",
     }
 
 
-def _servers(known: dict[str, Any]) -> set[str]:
+def _servers(options: dict[str, Any]) -> set[str]:
     """Each server that the url names; several are tried in turn."""
-    if service := known.get("service"):
+    if service := options.get("service"):
         return {f"service {service}"}
-    hosts = str(known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
-    ports = str(known.get("port") or os.environ.get("PGPORT") or "5432").split(",")
+    hosts = str(options.get("host") or options.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
+    ports = str(options.get("port") or os.environ.get("PGPORT") or "5432").split(",")
     pairs = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
     return {
         f"{os.path.realpath(host)}:{port or '5432'}"
@@ -240,15 +240,15 @@ def read_only_cause(url: str) -> OptionError | None:
     if row is None or row[2]:
         return None
     user, database, _, source = row
-    what = f"PostgreSQL at {place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
+    fault = f"PostgreSQL at {place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
     fix = _RESETS.get(source, "set default_transaction_read_only to off there").format(user, database)
-    return OptionError(code="HR414", what=what, fix=fix)
+    return OptionError(code="HR414", what=fault, fix=fix)
 
 
 def place(url: str) -> str:
     """Host and port as libpq reads them."""
     try:
-        found = conninfo_to_dict(url)
+        options = conninfo_to_dict(url)
     except psycopg.Error:
-        found = {}
-    return f"{found.get('host') or found.get('hostaddr') or 'localhost'}:{found.get('port') or 5432}"
+        options = {}
+    return f"{options.get('host') or options.get('hostaddr') or 'localhost'}:{options.get('port') or 5432}"

@@ -126,8 +126,8 @@ class PostgresDialect(Dialect):
         readers = [Readers.of(connection, self.quote(table).replace("%%", "%")) for table, _ in names if table in taken]
         for table, name in names:
             self.rename(connection, table, name)
-        for each in readers:
-            each.follow(connection)
+        for reader in readers:
+            reader.follow(connection)
 
     def column_key(self, name: str) -> str:
         return name  # Quoted names differ by case.
@@ -169,13 +169,13 @@ class PostgresDialect(Dialect):
         source = f"SELECT {names} FROM ({union}) AS parts{order}"
         merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
         statement = self._merge(target, source) if merges else self.insert_from(target, source)
-        found = connection.cursor().execute(statement, ()).rowcount
+        written = connection.cursor().execute(statement, ()).rowcount
         expected = sum(part.rows for part in parts)
-        if found != expected:
+        if written != expected:
             [(staged,)] = rows_of(connection, f"SELECT count(*) FROM ({union}) AS parts")
             if staged != expected:
                 raise PartLost(f"{expected} rows were staged, and {staged} were found")
-            require_all_in(target.table, expected, found)
+            require_all_in(target.table, expected, written)
 
     def _merge(self, target: WriteTarget, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
@@ -206,10 +206,10 @@ class PostgresDialect(Dialect):
         return cast(psycopg.Connection[Any], connection).cursor(name="headrace_read")
 
     def rights_beyond_reading(self, connection: Connection) -> str:
-        found = list(rows_of(connection, _REACHES_OUT))
-        if not found:
+        roles = list(rows_of(connection, _REACHES_OUT))
+        if not roles:
             return ""
-        role, is_superuser = found[0]
+        role, is_superuser = roles[0]
         return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
@@ -235,8 +235,8 @@ class PostgresDialect(Dialect):
         if self.has_code(error, NO_CONNECTION_LEFT) and (limited := _LIMITED.search(text)):
             whose, name = limited.groups()
             fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
-            what = f"{self.place} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
-            return OptionError(code="HR405", what=what, fix=fix)
+            fault = f"{self.place} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
+            return OptionError(code="HR405", what=fault, fix=fix)
         cause = read_only_cause(self.url) if self.has_code(error, READ_ONLY) else None
         return cause or super().explain(error)
 

@@ -47,5 +47,5 @@ class Postgres(ServerSink):
     def address_problem(self) -> OptionError | None:
         if self.url.startswith(("postgresql://", "postgres://")):
             return postgres_connection.address_problem(self.url)
-        what = "the url of the database does not begin with postgresql://"
-        return OptionError(what=what, fix="write postgresql://user:password@host:port/database")
+        fault = "the url of the database does not begin with postgresql://"
+        return OptionError(what=fault, fix="write postgresql://user:password@host:port/database")

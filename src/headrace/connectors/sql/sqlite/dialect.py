@@ -48,7 +48,7 @@ class FileStager:
     def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
         self.path, self.columns, self.forms = path, columns, forms
         quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
-        # Beside a result that others may read, rows that may never be in it.
+        # The result may be world-readable; staged rows must not be.
         Path(path).touch(mode=0o600)
         self.connection = sqlite3.connect(path, isolation_level=None)
         for statement in (
@@ -165,7 +165,7 @@ FAULTS = Faults(
 
 
 def _lock_holder(path: str) -> str:
-    """The process that writes the file, by Linux's list of locks; "" where it does not tell."""
+    """The process that writes the file, by Linux's list of locks; "" where that does not show it."""
     with suppress(OSError):
         writing = os.stat(f"{path}-shm").st_ino  # With a write-ahead log, that is what a writer locks.
         for line in Path("/proc/locks").read_text().splitlines():
@@ -243,14 +243,14 @@ class SqliteDialect(Dialect):
 
     def real_name(self, connection: Connection, table: str) -> str:
         """Names that differ by the case of ASCII letters are one."""
-        found = list(
+        names = list(
             rows_of(
                 connection,
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
                 (table,),
             )
         )
-        return str(found[0][0]) if found else table
+        return str(names[0][0]) if names else table
 
     def rename(self, connection: Connection, table: str, name: str) -> None:
         # Otherwise SQLite writes the new name into the views that read the table.
@@ -324,7 +324,7 @@ class SqliteDialect(Dialect):
             cursor = file.execute(statement)
         except sqlite3.Warning as error:  # Before Python 3.12, for a second statement.
             raise sqlite3.ProgrammingError(str(error)) from error
-        yield [each[0] for each in cursor.description or ()]
+        yield [column[0] for column in cursor.description or ()]
         yield from islice(cursor, limit)
 
     @property
@@ -337,6 +337,6 @@ class SqliteDialect(Dialect):
 
     def explain(self, error: Exception) -> OptionError:
         if self.waits_for_lock(error):
-            what = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
-            return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
+            fault = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
+            return OptionError(code="HR405", what=fault, fix="let that process end its transaction, then start again")
         return super().explain(error)
