@@ -226,15 +226,10 @@ def _mismatched_rows(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[st
 
 
 def require(module: str) -> Any:
-<<<<<<< HEAD
     """Return a module of the packages of metrics; raises PlatformError where it is missing."""
-    return imported(module, f"metrics need the package {module.replace('_', '-')}, which is not installed", "metrics")
-=======
-    """A module of the packages of metrics; raises PlatformError where it is missing."""
     return import_optional(
         module, f"metrics need the package {module.replace('_', '-')}, which is not installed", "metrics"
     )
->>>>>>> main
 
 
 def _client() -> Any:
