@@ -911,7 +911,7 @@ class World:
             let(driver_lock, "_guard", NoLock())
             for module in (starting, planning):
                 let(module, "ONE_AT_A_TIME", NoLock())
-            let(starting, "shared", apply_settings)
+            let(starting, "share_settings", apply_settings)
             let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
