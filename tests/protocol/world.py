@@ -932,7 +932,7 @@ class World:
             let(Rebuild, "_report", lambda *_: self._report())
             let(transactions, "ends", self.broker.ends)
             let(transactions, "as_messages", lambda frame, value, key: frame)
-            let(producer, "connected", self.broker.connected)
+            let(producer, "connect", self.broker.connected)
             for name in ("read", "ends", "partitions", "require_ledger"):
                 let(topic_ledger, name, getattr(self.broker, name))
             for owner, name, value in (*REBUILDING, *KEPT_PATHS):

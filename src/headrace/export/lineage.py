@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from headrace.contract import BatchRecord, Columns, Observer, Outcome, QueryStart, QueryState
-from headrace.errors import Finding, PlatformError, imported
+from headrace.errors import Finding, PlatformError, import_optional
 from headrace.redaction import redacted
 
 RunState: TypeAlias = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
@@ -217,7 +217,7 @@ def _facets(name: str) -> Any:
 
 def _require(module: str) -> Any:
     problem = "OpenLineage needs the package openlineage-python, which is not installed"
-    return imported(f"openlineage.{module}", problem, "openlineage")
+    return import_optional(f"openlineage.{module}", problem, "openlineage")
 
 
 # Their schemes as OpenLineage writes them; the names have no leading slash, for they are keys and no paths.
@@ -233,7 +233,7 @@ class Dataset:
 
 
 def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
-    """The datasets of a source or a sink; none where it says nothing of itself, or is no store, as a socket.
+    """Return the datasets of a source or a sink; none where it says nothing of itself, or is no store, as a socket.
 
     Source: OpenLineage's specification, "Dataset naming"; a table of SQLite and of Spark's own catalog has no rule.
     """
@@ -256,7 +256,7 @@ def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
 
 
 def path_dataset(path: str) -> Dataset:
-    """The dataset of a directory or a file, by its path in one spelling."""
+    """Return the dataset of a directory or a file, by its path in one spelling."""
     parts = urlsplit(path)
     if not parts.netloc and parts.scheme in ("", "file"):
         return Dataset("file", parts.path if parts.scheme else path)

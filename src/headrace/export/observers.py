@@ -38,7 +38,7 @@ class Observers(Observer):
                 made = registry.connector("observer", name).of(observed)
             except PlatformError as error:
                 for finding in error.findings:
-                    self.report(finding.weighed("warning"))
+                    self.report(finding.with_severity("warning"))
             except (Exception, SystemExit) as error:
                 self.report(_failure(name, error))
             else:
@@ -46,7 +46,7 @@ class Observers(Observer):
                     self._installed[name] = made
 
     def undelivered(self) -> Iterator[Finding]:
-        """The findings reported since the last event."""
+        """Yield the findings reported since the last event."""
         while not self._undelivered.empty():
             yield self._undelivered.get()
 

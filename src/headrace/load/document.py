@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from yaml.constructor import SafeConstructor
 
-from headrace.declare.declarations import Word, chosen
+from headrace.declare.declarations import Word, choose_word
 from headrace.declare.variables import Variables
 from headrace.errors import Finding, Where, nearest
 
@@ -130,14 +130,12 @@ class DocumentReading:
         text = str(self.variables.expand(str(value), entry.where, self.findings))
         return text if len(self.findings) == before else None
 
-    def chosen(self, entry: DocumentEntry | None, label: str, words: tuple[Word, ...], says: str) -> Word:
+    def choose(self, entry: DocumentEntry | None, label: str, words: tuple[Word, ...], says: str) -> Word:
         """The word of `known` that stands there; the first of them without one, or for another, which is a fault."""
         text = self.text(entry, label)
-        return chosen(text, words, says, entry.where, self.fault) if entry and text else words[0]
+        return choose_word(text, words, says, entry.where, self.fault) if entry and text else words[0]
 
-    def parsed(
-        self, entry: DocumentEntry | None, label: str, parse: Callable[[str], Parsed], fix: str
-    ) -> Parsed | None:
+    def parse(self, entry: DocumentEntry | None, label: str, parse: Callable[[str], Parsed], fix: str) -> Parsed | None:
         """What `parse` makes of a text, which raises ValueError for one that has the wrong form."""
         text = self.text(entry, f"{label},")
         if entry is None or text is None:
@@ -173,9 +171,8 @@ def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry
         if (deep := _too_deep(text)) is not None:
             message = f"values are nested more than {MOST_DEPTH} deep here"
             where = Where(file=file, line=deep + 1)
-            return empty, [
-                Finding(code="HR101", what=message, fix="close the brackets or outdent the lines", where=where)
-            ]
+            fix = "close the brackets or outdent the lines"
+            return empty, [Finding(code="HR101", what=message, fix=fix, where=where)]
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -192,9 +189,8 @@ def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry
         return walk.entry(node, None, frozenset()), walk.findings
     except _TooMany:
         message = f"it holds more than {MOST_VALUES:,} values, those of its aliases counted each time"
-        return empty, [
-            Finding(code="HR101", what=message, fix="remove aliases that repeat each other", where=empty.where)
-        ]
+        fix = "remove aliases that repeat each other"
+        return empty, [Finding(code="HR101", what=message, fix=fix, where=empty.where)]
 
 
 # What the parser says of a mistake, and what to do about it.

@@ -96,7 +96,7 @@ def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
     for old, new in (record(layout) or {}).items():
         what = f"the renaming of source '{old}' to '{new}' in the checkpoint of query '{layout.query}' was cut off"
         fix = f"start the query, which ends it: headrace run {layout.query}"
-        yield was_cut_off(layout.source_rename, what, fix).weighed("warning")
+        yield was_cut_off(layout.source_rename, what, fix).with_severity("warning")
 
 
 def _renamed(project: Project, query: Query) -> list[NamedSource]:

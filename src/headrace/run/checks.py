@@ -15,7 +15,7 @@ from headrace.checks.result import CheckResult, HeldState, guarantee, memory, sm
 from headrace.checks.state_bounds import StateBound
 from headrace.checks.structure import concerning, structure
 from headrace.checks.user_functions import Asked, asked_by, asked_by_functions, is_users
-from headrace.declare.faults import shown
+from headrace.declare.faults import display_path
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
@@ -184,7 +184,7 @@ def _of_functions(
 
 
 def _shown(where: Where) -> Where:
-    return replace(where, file=shown(where.file)) if where.file else where
+    return replace(where, file=display_path(where.file)) if where.file else where
 
 
 def _set_back(spark: SparkSession, seen: Watched) -> None:

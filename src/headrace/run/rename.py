@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive
 from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, renamed
+from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, rename_use
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.history import History
 from headrace.model import Project, Query
@@ -76,7 +76,7 @@ def rename_history(project: Project, query: Query) -> Iterator[Finding]:
             for former in formers:
                 history.rename(former, query.name)
     except HeadraceError as error:
-        yield from (finding.weighed("warning") for finding in error.findings)
+        yield from (finding.with_severity("warning") for finding in error.findings)
 
 
 def rename_table(project: Project, query: Query, session: Callable[[], SparkSession]) -> tuple[Finding, ...]:
@@ -135,7 +135,7 @@ def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[st
         SourceIds(layout.home).rename_sources(names)
         reached("source ids")
         for folder in sorted(layout.quarantine.iterdir()) if layout.quarantine.is_dir() else ():
-            new = folder.with_name(renamed(folder.name, names))
+            new = folder.with_name(rename_use(folder.name, names))
             if folder.is_dir() and new != folder:
                 move_directory(folder, new)
         reached("quarantine")

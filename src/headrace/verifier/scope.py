@@ -66,7 +66,7 @@ class RowScope:
             try:
                 filters.append(self._later_filter(batch_query, answer, columns))
             except UntraceableError as node:
-                raise CheckFailed(untraceable(batch_query.query, node).but(fix="verify the whole result")) from None
+                raise CheckFailed(untraceable(batch_query.query, node).reword(fix="verify the whole result")) from None
         return lambda rows: reduce(lambda taken, take: take(taken), filters, rows)
 
     def _later_filter(self, batch_query: BatchQuery, answer: BatchAnswer, columns: Sequence[str]) -> RowFilter:

@@ -121,7 +121,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def _connect(self) -> Producer:
         if self._producer is None:
-            self._producer = kafka.connected(self.target.settings, kafka.transactional_id(self.context))
+            self._producer = kafka.connect(self.target.settings, kafka.transactional_id(self.context))
         return self._producer
 
     def _read(self) -> TopicLedger | None:

@@ -16,7 +16,6 @@ from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import (
     BEFORE,
-    BEFORE_FORM,
     MINE,
     OWN_PREFIX,
     QUARANTINE,
@@ -73,7 +72,7 @@ class BeforeImages(OwnLines):
 
     def make(self) -> None:
         """Make what is missing; of several drivers that start at once, one does."""
-        make_all(self.connection, self.dialect, [BEFORE_FORM])
+        make_all(self.connection, self.dialect, [BEFORE])
         if self.has_table(self.name) and not list(self._widen()):
             return
         with exclusive(self.connection, self.dialect):
@@ -87,7 +86,7 @@ class BeforeImages(OwnLines):
         [(newest,)] = self.select(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?", self.name)
         step = int(newest) + 1
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self.enter(BEFORE_FORM, *self.life, self.table, self.name, step, batch, kind, int(whole), 0, at)
+        self.enter(BEFORE, *self.life, self.table, self.name, step, batch, kind, int(whole), 0, at)
         return step
 
     def keep_batch(self, batch: int, content: Content) -> None:
@@ -151,7 +150,7 @@ class BeforeImages(OwnLines):
     # ------------------------------------------------------------------------------------------------ all steps
 
     def steps(self) -> list[TableWrite]:
-        """Every step that is kept, oldest first."""
+        """Return every step that is kept, oldest first."""
         if not self.has_table(BEFORE):
             return []
         statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {MINE} ORDER BY step"
@@ -191,7 +190,7 @@ class BeforeImages(OwnLines):
     # -------------------------------------------------------------------------------------------- SQL
 
     def same(self, one: str, other: str) -> str:
-        """The condition that two rows have one key."""
+        """Return the condition that two rows have one key."""
         names = [self.quote(column.name) for column in self.result.key_columns]
         return " AND ".join(f"{one}.{name} = {other}.{name}" for name in names)
 
@@ -231,7 +230,7 @@ class BeforeImages(OwnLines):
 
 
 def between(column: str, steps: Sequence[int]) -> str:
-    """The condition that a column holds one of `steps`, most of which follow each other."""
+    """Return the condition that a column holds one of `steps`, most of which follow each other."""
     ranges: list[tuple[int, int]] = []
     for step in sorted(steps):
         if ranges and ranges[-1][1] == step - 1:

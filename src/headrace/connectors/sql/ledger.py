@@ -12,17 +12,14 @@ from headrace.connectors.exactly_once import Admitted, KeptLine, plans
 from headrace.connectors.sql.system_tables import (
     BEFORE,
     EPOCHS,
-    EPOCHS_FORM,
     FORMS,
     LEDGER,
-    LEDGER_FORM,
     MINE,
     QUARANTINE,
     REPLAYS,
-    REPLAYS_FORM,
     TABLES,
-    TABLES_FORM,
     OwnLines,
+    OwnTable,
     make_all,
 )
 from headrace.contract import SinkContext
@@ -66,19 +63,19 @@ class Ledger(OwnLines):
 
     def create(self) -> None:
         """Bring the ledger's tables to their form, and enter the rows that are locked later."""
-        forms = (*FORMS, REPLAYS_FORM) if self.has_table(REPLAYS) else FORMS
+        forms = (*FORMS, REPLAYS) if self.has_table(REPLAYS) else FORMS
         make_all(self.connection, self.dialect, forms)
         if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE {_DRIVER}", *self._driver):
-            names = tuple(column.name for column in EPOCHS_FORM.columns)
-            self.run(self.dialect.insert_new(EPOCHS, names, EPOCHS_FORM.key), *self._driver, self.context.query, 0)
+            names = tuple(column.name for column in EPOCHS.columns)
+            self.run(self.dialect.insert_new(EPOCHS.name, names, EPOCHS.key), *self._driver, self.context.query, 0)
         if not self.select(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
-            names = tuple(column.name for column in TABLES_FORM.columns)
-            self.run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, "", "", "", "", 0, "")
+            names = tuple(column.name for column in TABLES.columns)
+            self.run(self.dialect.insert_new(TABLES.name, names, ("table_name",)), self.table, "", "", "", "", 0, "")
 
     # ------------------------------------------------------------------------------------------------ batches
 
     def lines(self, first: int = 0) -> list[KeptLine]:
-        """The lines from batch `first` on, and the last one in any case."""
+        """Return the lines from batch `first` on, and the last one in any case."""
         rows = self.select(
             f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch >= ? ORDER BY batch", *self.mine, first
         ) or self.select(f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} ORDER BY batch DESC LIMIT 1", *self.mine)
@@ -89,19 +86,19 @@ class Ledger(OwnLines):
         return lines[-1] if lines else None
 
     def lines_around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
-        """The line of the newest batch before `batch`, and that of `batch`."""
+        """Return the line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
         lines = [_line(row) for row in self.select(statement, *self.mine, batch)]
         own = next((line for line in lines if line.batch == batch), None)
         return next((line for line in lines if line.batch < batch), None), own
 
     def kept_plan(self, batch: int) -> str | None:
-        """What `batch` can be planned again from."""
+        """Return the text to plan `batch` again from."""
         rows = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not rows or rows[0][0] is None else str(rows[0][0])
 
     def plans(self, first: int) -> dict[int, str]:
-        """What each batch from `first` on can be planned again from, where it still has its digest."""
+        """Return the plans of the batches from `first` on; one whose digest differs is ignored."""
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
         rows = self.select(statement, *self.mine, first)
         lines = [KeptLine(batch=int(batch), checkpoint="", digest=digest, planned=text) for batch, digest, text in rows]
@@ -111,7 +108,7 @@ class Ledger(OwnLines):
         """Enter a batch; it becomes visible with its rows, at the commit."""
         line, batch = entry.line, entry.line.batch
         self.enter(
-            LEDGER_FORM,
+            LEDGER,
             *(*self.life, self.table, batch, epoch, line.checkpoint, rows, quarantined, entry.watermark),
             *(self.context.fingerprint, now(), line.digest, line.chain, line.planned),
         )
@@ -133,7 +130,7 @@ class Ledger(OwnLines):
     # --------------------------------------------------------------------------------------- drivers and tables
 
     def epoch(self, *, lock: bool = False) -> int:
-        """The epoch of the query's newest driver; 0 before the first."""
+        """Return the epoch of the query's newest driver; 0 before the first."""
         suffix = self.dialect.lock_row if lock else ""
         rows = self.select(f"SELECT epoch FROM {EPOCHS} WHERE {_DRIVER}{suffix}", *self._driver)
         return int(rows[0][0]) if rows else 0
@@ -193,15 +190,15 @@ class Ledger(OwnLines):
 
     # ------------------------------------------------------------------------------------------- generations
 
-    def count(self, table: str) -> int:
-        """How many rows of one of Headrace's own tables are the generation's."""
+    def count(self, table: OwnTable) -> int:
+        """Return how many rows of one of Headrace's own tables are the generation's."""
         return int(self.select(f"SELECT COUNT(*) FROM {table} WHERE {MINE}", *self.mine)[0][0])
 
     def enter_owner(self, name: str, owner: Owner) -> None:
         """Enter the owner of the table called `name`."""
         self.forget_owner(name)
         whose = (owner.application, owner.project, owner.query_id, owner.query, owner.generation)
-        self.enter(TABLES_FORM, name, *whose, owner.schema)
+        self.enter(TABLES, name, *whose, owner.schema)
 
     def forget_owner(self, name: str) -> None:
         """Delete the entry of the owner of the table called `name`."""
@@ -243,10 +240,12 @@ class Ledger(OwnLines):
             for (number,) in self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
         ]
 
-    def move_lines(self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: str = "") -> None:
+    def move_lines(
+        self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: OwnTable | None = None
+    ) -> None:
         """Enter another name in the lines that have the name `former`, of all own tables or the one in `of`."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
-            if table in self._tables() and of in ("", table):
+            if table in self._tables() and of in (None, table):
                 moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
                 self.run(moved, name, *self.mine[:3], former, first, last)
 
@@ -255,7 +254,7 @@ class Ledger(OwnLines):
             if table in self._tables():
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
-    def _tables(self) -> tuple[str, ...]:
+    def _tables(self) -> tuple[OwnTable, ...]:
         """Headrace's own tables with lines of the query's batches; the last two are made when they are first needed."""
         return (LEDGER, QUARANTINE, *filter(self.has_table, (REPLAYS, BEFORE)))
 
@@ -267,7 +266,7 @@ class Ledger(OwnLines):
 
 
 def now() -> str:
-    """The time as Headrace's own tables keep it."""
+    """Return the time as Headrace's own tables keep it."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 

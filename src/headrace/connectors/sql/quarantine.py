@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.sql.dialect import StagedTable, WriteTarget, rows_of
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
-from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
+from headrace.connectors.sql.system_tables import MINE, QUARANTINE, OwnLines
 from headrace.connectors.sql.types import ResultColumn, rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class QuarantineTable(OwnLines):
 
     def add(self, batch: int, bad: Iterable[BadRow]) -> int:
         """Set rows aside; returns how many."""
-        statement = self.dialect.own(QUARANTINE_FORM.insert)
+        statement = self.dialect.own(QUARANTINE.insert)
         head = self._head(batch)
         count, rows = 0, iter(bad)
         while some := list(islice(rows, _AT_ONCE)):
@@ -41,11 +41,11 @@ class QuarantineTable(OwnLines):
         for part in parts:
             columns = f"?, ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)}"
             source = f"SELECT {columns} FROM {self.dialect.part_source(part)}"
-            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
+            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:
-        """The values of each row that was quarantined for this table, as JSON."""
+        """Yield the values of each row that was quarantined for this table, as JSON."""
         rows = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
         return (str(values) for (values,) in rows)
 
@@ -126,13 +126,13 @@ class KeySearch:
         return [BadRow("", dict(zip(names, row, strict=True))) for row in self.lines.select(f"SELECT {shown} {source}")]
 
     def _is_present(self, part: StagedTable) -> str:
-        """The condition that the table holds the key of a row of a staging table."""
+        """Return the condition that the table holds the key of a row of a staging table."""
         source, quote = self.lines.dialect.part_source(part), self.lines.quote
         same = " AND ".join(f"held.{quote(name)} = {source}.{quote(name)}" for name in self.target.key)
         return f"EXISTS (SELECT 1 FROM {quote(self.target.table)} AS held WHERE {same})"
 
     def _places(self, table: pa.Table) -> Iterator[int]:
-        """The numbers of the rows of `table` that have a key that the result table holds."""
+        """Yield the numbers of the rows of `table` that have a key that the result table holds."""
         dialect, columns = self.lines.dialect, self._key_columns
         keys = rows(table.select([column.name for column in columns]), columns, dialect.forms)
         same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in columns)

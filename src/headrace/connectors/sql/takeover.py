@@ -14,7 +14,7 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.sink_table import SinkTable
-from headrace.connectors.sql.system_tables import LEDGER, LEDGER_FORM, TABLES_FORM
+from headrace.connectors.sql.system_tables import LEDGER, TABLES
 from headrace.connectors.sql.transactions import open_writer
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename
 from headrace.errors import Finding, NothingChanged, SinkError
@@ -31,9 +31,9 @@ class TableAdoption(SinkTable, SinkAdoption):
         table = result_table(self.table, self.key, frame.schema, context)
         with self.open_ledger(context) as ledger:
             table = table.with_real_name(ledger)
-            is_kept = not TABLES_FORM.missing_columns(ledger.connection, ledger.dialect)
+            is_kept = not TABLES.missing_columns(ledger.connection, ledger.dialect)
             _require_fit(ledger, table, self.system, table.owner(ledger) if is_kept else None)
-            _require_free(ledger, is_kept=not LEDGER_FORM.missing_columns(ledger.connection, ledger.dialect))
+            _require_free(ledger, is_kept=not LEDGER.missing_columns(ledger.connection, ledger.dialect))
             return (Held(count=ledger.count_rows(table.name), what=f"rows of table '{table.name}' in {self.system}"),)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
@@ -79,7 +79,7 @@ def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner |
 
 
 def _foreign_values(ledger: Ledger, table: ResultTable) -> Iterator[Finding]:
-    """The columns whose values are in another form, by which a row that is there would not be found again."""
+    """Yield the columns whose values are in another form, by which a row that is there would not be found again."""
     dialect = ledger.dialect
     for column in table.columns:
         condition = dialect.foreign_values(column)
