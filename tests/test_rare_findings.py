@@ -123,7 +123,7 @@ def no_input(root: Path) -> Seen:
     from headrace.errors import NOWHERE
 
     builder = plan_builder._Builder(project(root), None, None, {})  # type: ignore[arg-type]
-    return raised(lambda: builder.input("tick", NOWHERE))
+    return raised(lambda: builder.resolve("tick", NOWHERE))
 
 
 def no_reading_back(root: Path) -> Seen:
