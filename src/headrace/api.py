@@ -375,9 +375,9 @@ def late(
     since_batch: only this batch and later ones. export: write the rows into this directory, as their sources gave them.
     replay: bring the rows back into the result of `query`, which must not be running.
     """
-    from headrace.verifier.late_rows import late as late_of_query
+    from headrace.verifier.late_rows import find_late_rows
 
-    return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
+    return find_late_rows(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 
 
 @judge_arguments

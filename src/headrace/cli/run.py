@@ -152,10 +152,10 @@ def plan(
     project = options.project()
     names = choose_queries(project, queries)
 
-    from headrace.planner.verdict import refusals
+    from headrace.planner.verdict import list_refusals
 
     judgements = api.plan(project, names, connect=not no_connect, save=out)
-    refused = {each.query: tuple(refusals(project.queries[each.query], each)) for each in judgements}
+    refused = {each.query: tuple(list_refusals(project.queries[each.query], each)) for each in judgements}
     if options.as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:
