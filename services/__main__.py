@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from services import KINDS, Server, connectors
+from services import KINDS, Server, connectors, locales
 from services.process import ServerFault, program, running
 
 # Debian's package, and the service that it starts.
@@ -82,6 +82,8 @@ def install() -> int:
     packages = [PACKAGES[name][0] for name in wanted if name in PACKAGES] + [package for package, _ in tools]
     if not shutil.which("mvn") and any(name in BY_MAVEN for name in wanted):
         packages.append("maven")
+    if locales.making(prefix) and not Path("/usr/share/i18n/locales").exists():
+        packages.append("locales")
     if packages and shutil.which("apt-get") and _quiet([*prefix, "true"]):
         get = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]
         # --no-remove: MariaDB would drive out a MySQL that is installed.
@@ -95,6 +97,8 @@ def install() -> int:
         ):
             if service:  # The packages start servers of their own; ours are others.
                 _quiet([*prefix, "service", service, "stop"])
+    for command in locales.making(prefix):
+        _quiet(command)
     sentences = [_brought(KINDS[name]) for name in wanted] + connectors.install()
     for sentence in filter(None, sentences):
         print(sentence, file=sys.stderr)

@@ -81,7 +81,7 @@ CODES = (
     Code("HR093", "the project cannot be written there"),
     Code("HR095", "the driver of the demo was lost"),
     Code("HR100", "there is no project here"),
-    Code("HR101", "headrace.yml cannot be read", refuses=True),
+    Code("HR101", "a file of the project cannot be read", refuses=True),
     Code("HR103", "a key, an option or a connector is not known", ("error", "warning"), refuses=True),
     Code("HR104", "a value has the wrong form", refuses=True),
     Code("HR105", "a variable is not set"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import duckdb
 import pytest
 
 from headrace.connectors.catalog.sink import TableSink
@@ -24,6 +23,7 @@ from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import OutputMode, Sink
 from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import SinkTriggers, Word
+from tests.connectors.clients import iceberg_rows, parquet_rows
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.sql.databases import Database
 from tests.connectors.suites import only
@@ -38,11 +38,6 @@ def take(row: Any) -> None:
 
 def take_batch(frame: DataFrame, batch: int) -> None:
     """Let a batch go."""
-
-
-def parquet_rows(pattern: str) -> list[tuple[Any, ...]]:
-    """Names and totals of files as DuckDB reads them."""
-    return duckdb.sql(f"SELECT name, total FROM read_parquet('{pattern}', hive_partitioning = true)").fetchall()
 
 
 class WithoutBroker(SinkConformance):
@@ -108,6 +103,9 @@ class TestTableSink(SinkConformance):
 class TestIceberg(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return IcebergSink(table="db.result", catalog=iceberg_tables.properties(home), partition_by=["bucket(2, name)"])
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return iceberg_rows(home / "warehouse" / "db" / "result")
 
 
 @pytest.mark.spark

@@ -21,6 +21,7 @@ import fastavro
 import pytest
 from pyspark.sql.types import Row
 
+from headrace.connectors.files.sink import FileSink
 from headrace.connectors.files.source import Files
 from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.kafka.values import decode
@@ -489,29 +490,100 @@ def csv_cell(chance: random.Random, name: str) -> str:
 
 
 @pytest.mark.spark
-def test_a_row_of_csv_is_kept_exactly_or_quarantined(spark: SparkSession, tmp_path: Path) -> None:
-    chance, lines = random.Random(SEED), []
-    for at in range(NUMBER):
+@pytest.mark.parametrize("form", ["lines", "header", "multiLine"])
+def test_a_row_of_csv_is_kept_exactly_or_quarantined_as_it_was_written(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    """Some rows have a field too few, or one or two too many; those of one file have other bytes."""
+    chance, cases_ = random.Random(SEED), list[Case]()
+    for at in range(NUMBER if form == "lines" else NUMBER // 3):
         name, out = chance.choice(CSV[1:]), io.StringIO()
-        csv.writer(out, lineterminator="").writerow(
-            [at, *(csv_cell(chance, each) if each == name else "" for each in CSV[1:])]
-        )
-        line = out.getvalue().encode()
-        lines.append(line.replace("é".encode(), b"\xe9", 1) if chance.random() < 0.1 else line)
-    cases_ = []
-    for line in lines:
-        try:
-            [cells] = csv.reader([line.decode()])
-            found = {name: of_csv(name, cell) for name, cell in zip(CSV, cells, strict=True)}
-            cases_.append(Case(line, BAD if BAD in found.values() else found))
-        except UnicodeError:
-            cases_.append(Case(line, BAD))
+        row = [str(at), *(csv_cell(chance, each) if each == name else "" for each in CSV[1:])]
+        if form == "multiLine" and name == "txt":
+            row[CSV.index("txt")] += chance.choice(["", "\n", "\nb", " \n\n,"])
+        csv.writer(out).writerow(chance.choice([row] * 20 + [row[:-1], [*row, "x"], [*row, "", ""]]))
+        line = out.getvalue().removesuffix("\r\n").encode()
+        if form != "multiLine" and chance.random() < 0.1:
+            line = line.replace("é".encode(), b"\xe9", 1)
+        cases_.append(Case(line, of_csv_row(line, takes_replaced=form != "multiLine")))
     schema = ", ".join(f"{name} {'INT' if name == 'id' else KINDS[name]}" for name in CSV)
-    content = {"a.csv": b"\n".join(lines) + b"\n"}
-    rows, records = file_rows(spark, tmp_path, content, "csv", schema, options={"escape": '"'})
-    assert len(records) == sum(case.wanted is BAD for case in cases_)
-    # A csv record is quarantined as its columns, which the documentation says.
-    compare([case for case in cases_ if case.wanted is not BAD], rows, [], CSV)
+    options = {"escape": '"', **({} if form == "lines" else {form: "true"})}
+    data = b"".join([*([f"{','.join(CSV)}\n".encode()] if form == "header" else []), *(c.text + b"\n" for c in cases_)])
+    content = {"a.csv.gz": gzip.compress(data)} if form == "header" else {"a.csv": data}
+    rows, records = file_rows(spark, tmp_path, content, "csv", schema, options=options)
+    compare(cases_, rows, records, CSV)
+
+
+def of_csv_row(line: bytes, *, takes_replaced: bool) -> Any:
+    try:
+        [cells] = csv.reader(io.StringIO(line.decode(), newline=""))
+    except UnicodeError:
+        return BAD
+    if len(cells) != len(CSV) or ("\ufffd" in line.decode() and not takes_replaced):
+        return BAD
+    values = {name: of_csv(name, cell) for name, cell in zip(CSV, cells, strict=True)}
+    return BAD if BAD in values.values() else values
+
+
+# By name: what is given of `options`, and how Python splits the text of a file into rows.
+TEXT_FORMS: dict[str, tuple[dict[str, str], Callable[[str], list[str]]]] = {
+    "lines": ({}, lambda text: re.split(r"\r\n|\n|\r", text)),
+    "another separator": ({"lineSep": ";"}, lambda text: text.split(";")),
+    "whole": ({"wholetext": "true"}, lambda text: [text]),
+    "an encoding that is none": ({"encoding": "utf-8"}, lambda text: re.split(r"\r\n|\n|\r", text)),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("options", "split"), TEXT_FORMS.values(), ids=TEXT_FORMS)
+def test_a_text_file_is_kept_exactly(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], split: Callable[[str], list[str]]
+) -> None:
+    """Three files, one of which is compressed; a mark of byte order at the beginning of a file is no text."""
+    chance, content, wanted = random.Random(SEED), dict[str, bytes](), list[str]()
+    ends = ["\n", "\r\n", "\r", "\n\n", ";", "; "]
+    for name in ("a.txt", "b.txt.gz", "c.txt"):
+        text = "".join(words(chance) + chance.choice(ends) for _ in range(NUMBER // 3)) + chance.choice(["", "end"])
+        rows = split(text.removeprefix("\ufeff") if "wholetext" not in options else text)
+        wanted += rows if rows[-1] or "wholetext" in options else rows[:-1]
+        content[name] = gzip.compress(text.encode()) if name.endswith("gz") else text.encode()
+    rows = text_rows(spark, tmp_path, content, options)
+    print(f"seed {SEED}: {len(wanted)} rows")
+    assert sorted(rows) == sorted(wanted)
+
+
+def text_rows(spark: SparkSession, home: Path, content: Mapping[str, bytes], options: Mapping[str, str]) -> list[str]:
+    """What a stream of text files gives, and what is read of it again."""
+    (home / "input").mkdir(parents=True)
+    for name, data in content.items():
+        (home / "input" / name).write_bytes(data)
+    source = Files(path=str(home / "input"), format="text", options=options)
+    assert [problem for problem in source.problems() if problem.severity == "error"] == []
+    batches = drain(source.stream(spark, NAME), home / "checkpoint")[0]
+    streamed = [row[0] for batch in batches.values() for row in batch]
+    assert sorted(row[0] for row in source.read(spark, prefix_of(home / "checkpoint")).collect()) == sorted(streamed)
+    return streamed
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{}, {"encoding": "UTF-8"}, {"wholetext": "true"}], ids=str)
+def test_a_text_file_that_is_no_utf8_stops_the_query(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str]
+) -> None:
+    with pytest.raises(Exception, match="HEADRACE_ENCODING"):
+        text_rows(spark, tmp_path, {"a.txt": b"a\n\xe9\n"}, options)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16LE", "utf_16"])
+def test_an_encoding_of_text_files_is_refused_because_spark_takes_no_notice_of_it(encoding: str) -> None:
+    options = {"encoding": encoding}
+    source, sink = (
+        Files(path="in", format="text", options=options),
+        FileSink(path="out", format="text", options=options),
+    )
+    for problem in (*source.problems(), *sink.problems("append")):
+        assert (problem.code, problem.severity, encoding in problem.what) == ("HR113", "error", True)
 
 
 AVRO = {

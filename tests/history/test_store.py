@@ -144,6 +144,20 @@ def test_a_verdict_is_part_of_the_status(history: History) -> None:
     assert history.statuses()[0].verdict == {"state": "equal", "shown_by": "batch"}
 
 
+def test_a_status_shows_nothing_of_a_generation_or_a_batch_that_is_gone(history: History) -> None:
+    run = begin(history)
+    history.record(run, replace(RECORD, batch=7))
+    history.record_verdict("counts", '{"state": "equal", "batch": 4}')
+    history.record_verdict("counts", '{"state": "equal", "batch": 7}')
+    history.take_batches("counts", 1, 5, lambda batches: None)
+    (status,) = history.statuses()
+    assert (status.verdict or {})["batch"] == 4, "the rewind took batch 7 back"
+    history.end_run(run, "failed", FAULT)
+    begin(history, generation=2)
+    (status,) = history.statuses()
+    assert (status.verdict, status.error) == (None, None), "after the reset, both are about the former generation"
+
+
 @pytest.mark.parametrize(("kept", "shown_by"), [({"rerun": True}, "rerun"), ({"rerun": False}, "batch"), ({}, "batch")])
 def test_a_verdict_of_an_earlier_version_says_by_what_it_was_shown(
     history: History, kept: dict[str, bool], shown_by: str

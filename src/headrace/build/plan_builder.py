@@ -21,7 +21,7 @@ from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where,
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
 from headrace.spark.jvm.gateway import working_directory
 from headrace.spark.messages.failures import known_failure
-from headrace.spark.messages.refusals import condition_of, finding_of
+from headrace.spark.messages.refusals import finding_of, with_directories
 from headrace.spark.plans.source_uses import apart
 from headrace.spark.stream import broadcasts
 from headrace.spark.stream.counting import QueryCounter as UncountedCounter
@@ -148,18 +148,9 @@ class _Builder:
             else:
                 subject = f"the function {transform.function.__name__}"
             finding = finding_of(error, where=where, subject=subject, sql=sql)
-            if isinstance(error, FileNotFoundError):
-                finding = self.with_directories(finding, Path.cwd())
-            elif condition_of(error) == "PATH_NOT_FOUND":
-                finding = self.with_directories(finding, working_directory(self.spark))
-            raise CheckFailed(finding) from error
-
-    def with_directories(self, finding: Finding, here: Path) -> Finding:
-        """The finding about a path of a function, where that may have been meant to start from the project's root."""
-        if here == (root := self.project.root):
-            return finding
-        starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
-        return finding.but(fix=f"{finding.fix}; {starts}")
+            raise CheckFailed(
+                with_directories(finding, error, self.project.root, working_directory(self.spark))
+            ) from error
 
     def sql(self, transform: SqlTransform, inputs: dict[str, DataFrame]) -> DataFrame:
         with _NAMES:

@@ -107,6 +107,13 @@ _OF_BATCH = (
     *("state_rows", "state_bytes", "state_hits", "state_misses"),
 )
 Row: TypeAlias = "Mapping[str, Any] | sqlite3.Row"
+# The newest verdict, unless it is older than the generation that runs: then it is about an earlier one.
+_VERDICT = """
+SELECT verdict FROM verdicts WHERE query = :query AND (
+    at >= (SELECT coalesce(min(started), 0) FROM runs WHERE query = :query AND generation = :generation)
+    OR NOT EXISTS (SELECT 1 FROM runs WHERE query = :query AND generation < :generation))
+ORDER BY id DESC LIMIT 1
+"""
 _SILENT_SECONDS = 60.0
 """A run on another machine, whose processes cannot be seen from here, counts as killed after this silence."""
 
@@ -128,9 +135,10 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         for table in ("totals", "quarantined")
     )
     before = db.execute(
-        "SELECT error, pid FROM runs WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 1", (query, run["id"])
+        "SELECT error, pid FROM runs WHERE query = ? AND generation = ? AND id < ? ORDER BY id DESC LIMIT 1",
+        (*whose, run["id"]),
     ).fetchone()
-    verdict = db.execute("SELECT verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT 1", (query,)).fetchone()
+    verdict = db.execute(_VERDICT, {"query": query, "generation": run["generation"]}).fetchone()
     last = BatchRecord.from_dict(json.loads(text[0])) if text else None
     # What an earlier process has left, until this one works.
     own = bool(run["error"] or run["ended"] or not before or now.healthy)

@@ -279,12 +279,13 @@ class History:
             db.execute("DELETE FROM states WHERE query = ?", (query,))
 
     def take_batches(self, query: str, generation: int, after: int, keep: Callable[[list[list[Any]]], None]) -> None:
-        """Let nothing be known of the batches after one, which will come again; `keep` gets what was known of them.
+        """Delete the batches after one, which will come again, and verdicts about them; `keep` gets the batches.
 
         Called again after a crash, it finds none, and `keep` is not called.
         """
         whose = (query, generation)
         with self._transaction() as db:
+            db.execute("DELETE FROM verdicts WHERE query = ? AND json_extract(verdict, '$.batch') > ?", (query, after))
             columns = "batch, run, rows, record"
             among = "FROM batches WHERE query = ? AND generation = ? AND batch > ?"
             found = [list(row) for row in db.execute(f"SELECT {columns} {among} ORDER BY batch", (*whose, after))]

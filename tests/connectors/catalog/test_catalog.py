@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -367,3 +369,56 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
 def test_faults_of_the_sinks_options_are_told() -> None:
     codes = [[told.code for told in TableSink(table="a b").problems(mode)] for mode in OUTPUT_MODES]
     assert codes == [["HR113"], ["HR113", "HR403"], ["HR113", "HR403"]]
+
+
+LASTING = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+import headrace as hr
+
+root = Path(sys.argv[1])
+settings = {
+    "spark.sql.catalogImplementation": "hive", "spark.sql.warehouse.dir": str(root / "warehouse"),
+    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={root}/metastore;create=true",
+    "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+}
+builder = SparkSession.builder.master("local[1]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def make(*names):
+    spark.sql("CREATE TABLE given (name STRING) USING parquet")
+    for name in names:
+        spark.sql(f"INSERT INTO given VALUES ('{name}')")
+
+def run():
+    [outcome] = hr.run(hr.load(root), spark=spark).outcomes
+    print("OUTCOME", outcome.state, outcome.finding.code if outcome.finding else "", flush=True)
+
+make("a", "b")
+run()
+spark.sql("INSERT INTO given VALUES ('c')")
+run()
+time.sleep(1.1)  # The catalog counts whole seconds.
+spark.sql("DROP TABLE given")
+make("d")
+run()
+"""
+
+
+def test_a_table_of_a_lasting_catalog_that_was_dropped_and_created_is_refused(tmp_path: Path) -> None:
+    body = """
+given = hr.source.table("given")
+
+
+@hr.query(sink=hr.sink.sqlite("out.db", table="kept"), mode="append", trigger=hr.available_now)
+def kept(given):
+    return given
+"""
+    root = write_project(tmp_path / "p", body)
+    ended = subprocess.run([sys.executable, "-c", LASTING, root], capture_output=True, text=True, timeout=300, cwd=root)
+    outcomes = [line for line in ended.stdout.splitlines() if line.startswith("OUTCOME")]
+    assert outcomes == ["OUTCOME finished ", "OUTCOME finished ", "OUTCOME failed HR346"], ended.stderr[-2000:]
+    assert rows(root / "out.db", "SELECT name FROM kept ORDER BY name") == [("a",), ("b",), ("c",)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -20,6 +20,7 @@ from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.control.board import RunResult
 from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.testing.conformance import SinkConformance, forget_commit
+from tests.connectors.clients import delta_rows
 from tests.connectors.suites import only
 from tests.run.projects import land, write_project
 
@@ -36,6 +37,9 @@ class TestDeltaSink(SinkConformance):
         return DeltaSink(
             path=str(home / "a `table`"), key=["name"], partition_by=["name"] if mode == "complete" else []
         )
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return delta_rows(str(home / "a `table`"))
 
 
 @only("begins_anew", "rebuilt")

@@ -282,5 +282,6 @@ def test_what_is_declared_not_null_is_never_null(spark: SparkSession, tmp_path: 
     assert project.run()[0] is None
     assert project.taken() == [("a", 1), ("b", 2)]
     [listed] = (project.root / ".headrace").glob("queries/taken/g1/quarantine/events/1.jsonl")
-    assert json.loads(json.loads(listed.read_text())["record"])["name"] == "c"
+    record = json.loads(listed.read_text())["record"]
+    assert (json.loads(record)["name"] if kind == "json" else record.partition(",")[0]) == "c"
     assert project.verified() == "equal"

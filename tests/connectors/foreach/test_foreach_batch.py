@@ -12,6 +12,7 @@ from headrace.api import check, load, run
 from headrace.connectors.foreach.batch_sink import ForeachBatch
 from headrace.contract import OutputMode
 from headrace.queries.layout import QueryLayout
+from headrace.spark.jvm.gateway import working_directory
 from headrace.testing.conformance import forget_commit
 from tests.run.projects import land, write_project
 
@@ -194,3 +195,33 @@ def test_what_cannot_be_called_is_told_without_spark(given: Any, says: str) -> N
     assert problem.code == "HR415"
     assert says in problem.what
     assert problem.fix
+
+
+MISSING = """
+from pathlib import Path
+
+
+def write(frame, batch):
+    {body}
+
+
+@hr.query(sink=hr.sink.foreach_batch(write), trigger=hr.available_now)
+def q(events):
+    return events
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["Path('nowhere/rates.json').read_text()", "frame.sparkSession.read.schema('a INT').json('nowhere/rates.json')"],
+    ids=["Python", "Spark"],
+)
+def test_a_path_that_is_not_there_is_reported_with_where_relative_paths_start_from(
+    tmp_path: Path, spark: SparkSession, body: str
+) -> None:
+    root = write_project(tmp_path / "p", MISSING.format(body=body), batches=FRUIT)
+    [outcome] = run(load(root), spark=spark).outcomes
+    assert outcome.finding is not None
+    assert (outcome.finding.code, "nowhere/rates.json" in outcome.finding.what) == ("HR417", True), outcome.finding
+    here = working_directory(spark) if "sparkSession" in body else Path.cwd()
+    assert f"a relative path here starts from '{here}', one of a source or a sink from '{root}'" in outcome.finding.fix

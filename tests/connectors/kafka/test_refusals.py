@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,3 +40,38 @@ def test_a_message_that_is_too_large_ends_the_query_once_and_for_all(
     assert (outcome.state, outcome.finding.code, outcome.finding.passes) == ("failed", code, False)
     assert "max.message.bytes" in outcome.finding.fix
     assert kafka.read(topic) == []
+
+
+BY_ROW = """
+@hr.query(sink=hr.sink.kafka({url!r}, value="raw", {options}), mode="append", trigger=hr.every("1 second"))
+def out(events):
+    return events.selectExpr("name AS value", "{topic} AS topic", "{partition} AS partition")
+"""
+# By name: the topic and the partition that a row names, TOPIC for one that is there, and what the finding says of them.
+ADDRESSES: dict[str, tuple[str, str, str]] = {
+    "a topic that is not there": ("'nowhere'", "CAST(NULL AS INT)", "topic 'nowhere'"),
+    "a partition that is not there": ("'TOPIC'", "7", "partition 7"),
+    "no topic": ("CAST(NULL AS STRING)", "0", "topic"),
+    "no name of a topic": ("'a topic'", "CAST(NULL AS INT)", "a topic"),
+}
+LEDGER = "delivery_guarantee='exactly-once', ledger_topic='LEDGER', retry_seconds=20"
+
+
+@pytest.mark.services
+@pytest.mark.connectors
+@pytest.mark.parametrize("options", ["options={'kafka.max.block.ms': '3000'}", LEDGER], ids=["at-least", "exactly"])
+@pytest.mark.parametrize(("topic", "partition", "said"), ADDRESSES.values(), ids=ADDRESSES)
+def test_a_row_that_cannot_be_delivered_where_it_names_ends_the_query_once_and_for_all(
+    kafka: Topics, spark: SparkSession, tmp_path: Path, options: str, topic: str, partition: str, said: str
+) -> None:
+    there = kafka.make(**{"cleanup.policy": "compact"} if "exactly" in options else {})
+    values: dict[str, Any] = {"url": kafka.url, "topic": topic.replace("TOPIC", there), "partition": partition}
+    body = BY_ROW.format(**values, options=options.replace("LEDGER", f"{there}.headrace"))
+    root = write_project(tmp_path / "p", body)
+    land(root, 0, [{"name": "a", "amount": 1}])
+    began = time.monotonic()
+    [outcome] = hr.run(hr.load(root), spark=spark).outcomes
+    assert outcome.finding is not None
+    assert (outcome.state, outcome.finding.code, outcome.finding.passes) == ("failed", "HR408", False), outcome.finding
+    assert said in outcome.finding.what
+    assert time.monotonic() - began < 60, outcome.finding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from headrace.connectors.kafka.source import Kafka
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import Word
+from tests.connectors.clients import newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.test_triggers import Suite
 from tests.run.projects import land, write_project
@@ -49,6 +51,9 @@ class TestKafkaSink(SinkConformance):
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return KafkaSink(bootstrap_servers=self.kafka.url, topic=self.name, key=("name",))
+
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return newest_totals(self.kafka.url, self.name)
 
     def unending(self, spark: SparkSession, word: Word) -> DataFrame | None:
         return Suite(self.make(Path(), "append"), self.kafka).unending(spark, word)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 import headrace as hr
 from headrace.connectors.kafka import producer, topic_ledger
@@ -22,6 +22,7 @@ from headrace.errors import CheckpointError, Fenced, NothingChanged, SinkError
 from headrace.queries.application import known_facts
 from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import SinkConformance
+from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.run.projects import land, write_project
 from tests.servers import Topics
@@ -49,6 +50,9 @@ class TestKafkaTransactions(SinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return sink(self.kafka, self.name)
 
+    def read_by_client(self, home: Path) -> Iterable[tuple[Any, ...]]:
+        return newest_totals(self.kafka.url, self.name)
+
 
 def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
     options: dict[str, Any] = {"key": ("name",), "retry_seconds": 20, **more}
@@ -57,20 +61,10 @@ def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
 
 def committed(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
     """Key and value of what a consumer finds that reads committed messages alone, or by another isolation level."""
-    settings = {"bootstrap.servers": kafka.url, "group.id": "test", "enable.partition.eof": True}
-    found = []
-    with closing(Consumer({**settings, "isolation.level": level})) as consumer:
-        open_ = set(consumer.list_topics(topic, 10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in open_])
-        while open_:
-            message = consumer.poll(10)
-            assert message is not None, "the broker went silent"
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                open_.discard(message.partition())
-            else:
-                found.append((message.key().decode() if message.key() else None, message.value().decode()))
-    return sorted(found, key=str)
+    return sorted(
+        ((key.decode() if key else None, (value or b"").decode()) for key, value in messages(kafka.url, topic, level)),
+        key=str,
+    )
 
 
 class Life:

@@ -40,7 +40,15 @@ COLUMNS: dict[str, T.DataType] = {
     "at": T.TimestampType(),
     "local": T.TimestampNTZType(),
     "parts": T.ArrayType(T.StringType()),
+    "tiny": T.ByteType(),
+    "whole": T.IntegerType(),
+    "single": T.FloatType(),
+    "short": T.VarcharType(20),
+    "named": T.MapType(T.StringType(), T.DecimalType(20, 4)),
+    "inner": T.StructType([T.StructField("a", T.LongType()), T.StructField("b", T.StringType())]),
 }
+NESTED = (T.ArrayType, T.MapType, T.StructType)
+_AS_TEXT = (*NESTED, T.VarcharType)
 SCHEMA = T.StructType([T.StructField(name, type_) for name, type_ in COLUMNS.items()])
 UTC = timezone.utc
 
@@ -66,6 +74,12 @@ ROWS = (
         at=datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC),
         local=datetime(1999, 12, 1, 0, 0, 0, 1),
         parts=["é", 'a"\\b', "NULL"],
+        tiny=-128,
+        whole=2**31 - 1,
+        single=0.10000000149011612,
+        short="I i İ ı ß",
+        named={"I": 1.5, "é\\": None},
+        inner={"a": -(2**63), "b": "NULL"},
     ),
     row("é\\'🎈", note="NULL", parts=[], day=date(9999, 12, 31), bytes=b"", flag=False),
     row("null"),
@@ -203,9 +217,15 @@ def stage_partitions(stage: Stage, frame: Rows) -> Content:
 def as_arrow(rows: Sequence[Row]) -> pa.Table:
     """The rows as Spark gives them, with nested values as JSON."""
     flat = T.StructType(
-        [T.StructField(part.name, T.StringType() if part.name == "parts" else part.dataType) for part in SCHEMA.fields]
+        [
+            T.StructField(name, T.StringType() if isinstance(type_, _AS_TEXT) else type_)
+            for name, type_ in COLUMNS.items()
+        ]
     )
-    values = [{**row, "parts": None if row["parts"] is None else json.dumps(row["parts"])} for row in rows]
+    nested = [name for name, type_ in COLUMNS.items() if isinstance(type_, NESTED)]
+    values = [
+        {**row, **{name: None if row[name] is None else json.dumps(row[name]) for name in nested}} for row in rows
+    ]
     return pa.Table.from_pylist(values, to_arrow_schema(flat, timezone="UTC"))
 
 
@@ -229,7 +249,7 @@ def _plain(value: Any, type_: T.DataType) -> Any:
     """A value of a client in the form of the input; what has no type in the database is read as the docs say."""
     if isinstance(type_, T.BooleanType):
         return bool(value)
-    if isinstance(type_, T.ArrayType):
+    if isinstance(type_, NESTED):
         return json.loads(value) if isinstance(value, str) else value
     if isinstance(type_, T.DecimalType):
         return Decimal(value)

@@ -24,6 +24,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
+from services.locales import LOCALES, missing_locale
 from services.pgbouncer import PgBouncerServer, PoolMode
 from tests.servers import home_of, unavailable
 
@@ -48,7 +49,7 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     assert [each["note"] for each in quarantined(database)] == [BAD["note"]] * 2
     if spark is not None:
         rows = fed.sink.read_back(spark, fed.context).rows.collect()
-        assert sorted((each.asDict() for each in rows), key=lambda each: each["name"]) == [
+        assert sorted((each.asDict(recursive=True) for each in rows), key=lambda each: each["name"]) == [
             {**each, "at": each["at"] and each["at"].replace(tzinfo=None)} for each in replaced(ROWS, LATER)
         ]
     fed.sink.rewind.go_back(fed.context, 0, _no_session)
@@ -196,6 +197,20 @@ def _with_defaults_of(server: PostgresServer) -> Any:
     return connect
 
 
+@pytest.mark.services
+@pytest.mark.parametrize("language", LOCALES)
+def test_a_database_of_another_language_takes_and_gives_the_same(
+    prepared: Prepared, tmp_path: Path, language: str
+) -> None:
+    """Its order of letters and their cases, the comma of its numbers, its names of days and its messages."""
+    if sentence := missing_locale(language):
+        unavailable(sentence)
+    prepared.server.drop_database(prepared.name)
+    prepared.server.execute(f"CREATE DATABASE \"{prepared.name}\" TEMPLATE template0 LOCALE '{language}'")
+    names = ("lc_messages", "lc_monetary", "lc_numeric", "lc_time")
+    live(prepared.writer(*(f"SET {name} = '{language}'" for name in names)), tmp_path)
+
+
 REFUSED = {
     "a database of LATIN1": (["ENCODING LATIN1"], (), "HR420", "stores texts as LATIN1"),
     "a role that may only read": ([], ("SET default_transaction_read_only = on",), "HR420", "may only read"),
@@ -222,7 +237,7 @@ def test_a_role_of_few_connections_writes(prepared: Prepared, tmp_path: Path) ->
 PARTITIONED = """
 CREATE TABLE result (name text COLLATE "C" PRIMARY KEY, flag boolean, small smallint, large bigint,
 ratio double precision, amount numeric(20, 4), note text, bytes bytea, day date, at timestamptz, local timestamp,
-parts jsonb) PARTITION BY HASH (name)
+parts jsonb, tiny smallint, whole integer, single real, named jsonb, "inner" jsonb) PARTITION BY HASH (name)
 """
 
 
@@ -446,6 +461,8 @@ GLOBAL = {
     "EMPTY_STRING_IS_NULL": "sql_mode = 'EMPTY_STRING_IS_NULL,ORACLE'",
     "not strict": "sql_mode = ''",
     "time_zone": "time_zone = '-03:30'",
+    "lc_time_names": "lc_time_names = 'tr_TR'",
+    "div_precision_increment": "div_precision_increment = 0",
     "max_allowed_packet of 1 MB": "max_allowed_packet = 1048576",
     "sql_safe_updates": "sql_safe_updates = ON",
     "a server of latin1": "character_set_server = latin1",

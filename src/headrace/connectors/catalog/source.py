@@ -56,6 +56,13 @@ class CatalogTable(Source):
                 fix = "use the source's own field, or source.files for the table's directory"
                 yield OptionError(what=f"options may not set '{option}'", fix=fix)
 
+    def object_ids(self, spark: SparkSession) -> dict[str, str]:
+        """When a table was made, by a catalog that lasts; one in memory makes it in each session."""
+        if spark.conf.get("spark.sql.catalogImplementation") != "hive" or not spark.catalog.tableExists(self.table):
+            return {}
+        made = self._describe(spark).get("created_time")
+        return {self.table: str(made)} if made else {}
+
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         self._describe(spark)
         options = {**self.options, **spark_options(self, "max_files_per_trigger")}

@@ -164,22 +164,6 @@ class VersionSpan:
         return range(first, last + 1)
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Which files a stream leaves out by its options."""
-
-    skip_change_commits: bool = False
-    exclude: str | None = None
-
-    def numbered_files(self, commit: Commit) -> list[Add]:
-        """The files that a stream numbers in a version."""
-        return [] if self.skip_change_commits and commit.takes_rows else commit.new
-
-    def is_read(self, add: Add) -> bool:
-        """Whether the rows of a numbered file are given."""
-        return self.exclude is None or re.search(self.exclude, add["path"]) is None
-
-
 def offset(text: str) -> DeltaOffset:
     """An offset as Delta writes it; below zero lie the marks before a version's first file."""
     facts = json.loads(text)
@@ -205,26 +189,6 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
             start = DeltaOffset(end.version if end.initial else end.version - 1, -1, True)
         spans.append(VersionSpan(batch.batch, start, end))
     return spans
-
-
-def files_of_batches(
-    wanted: Sequence[VersionSpan],
-    commits: Mapping[int, Commit],
-    states: Mapping[int, Sequence[Add] | None],
-    rules: Rules,
-) -> list[tuple[Add, int]]:
-    """Each file with the batch that took it; `states` has the tables that initial spans begin with."""
-    taken: list[tuple[Add, int]] = []
-    for span in wanted:
-        begin, end = max(span.start.index, -1) + 1, span.end.index + 1
-        files: list[Add] = []
-        if span.start.initial:
-            files += (states[span.start.version] or ())[begin : end if span.end.initial else None]
-        for version in span.commits:
-            first = begin if version == span.start.version else 0
-            files += rules.numbered_files(commits[version])[first : end if version == span.end.version else None]
-        taken.extend((add, span.batch) for add in files if rules.is_read(add))
-    return taken
 
 
 def place_of(location: str, add: Add) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors import options as connector_options
 from headrace.connectors.delta import log as delta_log
-from headrace.connectors.delta.log import Add, DeltaOffset, Rules, VersionSpan
+from headrace.connectors.delta.log import Add, DeltaOffset, VersionSpan
 from headrace.connectors.delta.table import CREATE, DeltaPlace, DeltaTable, LogCutError, State
 from headrace.connectors.spark_files.prefix import FILE, with_batches
 from headrace.connectors.spark_files.prefix import first_names as file_names
@@ -181,7 +181,7 @@ class Delta(Source):
         except LogCutError as cut:
             fault = f"the log of {self._place} no longer has {cut}, which was read"
             raise SourceError(code="HR343", what=fault, fix=_KEEP) from None
-        files = delta_log.files_of_batches(spans, commits, states, self._rules)
+        files = self._files(spans, commits, states)
         self._require_files(table.location, [add for add, _ in files])
         return _frame(table.now(), files, batch_column)
 
@@ -200,7 +200,7 @@ class Delta(Source):
             raise SourceError(code="HR343", what=fault, fix=_KEEP)
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
-        files = delta_log.files_of_batches(wanted, commits, states, self._rules)
+        files = self._files(wanted, commits, states)
         self._require_files(str(place), [add for add, _ in files])
 
     def mismatch(self, prefix: SourcePrefix) -> str:
@@ -238,7 +238,7 @@ class Delta(Source):
         states, commits = self._local(place, [span])
         if None in states.values() or len(commits) < len(span.commits):
             return None
-        files = [add for add, _ in delta_log.files_of_batches([span], commits, states, self._rules)]
+        files = [add for add, _ in self._files([span], commits, states)]
         oldest = min((int(add["modificationTime"]) for add in files if "modificationTime" in add), default=None)
         return Lag(count=len(files), unit="files", bytes=sum(int(add["size"]) for add in files), oldest_ms=oldest)
 
@@ -253,9 +253,28 @@ class Delta(Source):
         states = {version: delta_log.replay(place, version) for version in begins}
         return states, {commit.version: commit for commit in commits}
 
-    @property
-    def _rules(self) -> Rules:
-        return Rules(self.skip_change_commits, self.exclude_regex)
+    def _files(
+        self,
+        spans: Sequence[VersionSpan],
+        commits: Mapping[int, delta_log.Commit],
+        states: Mapping[int, Sequence[Add] | None],
+    ) -> list[tuple[Add, int]]:
+        """Each file with the batch that took it; `states` has the tables that initial spans begin with."""
+        taken: list[tuple[Add, int]] = []
+        for span in spans:
+            begin, end = max(span.start.index, -1) + 1, span.end.index + 1
+            files: list[Add] = []
+            if span.start.initial:
+                files += (states[span.start.version] or ())[begin : end if span.end.initial else None]
+            for version in span.commits:
+                commit, first = commits[version], begin if version == span.start.version else 0
+                numbered = [] if self.skip_change_commits and commit.takes_rows else commit.new
+                files += numbered[first : end if version == span.end.version else None]
+            skipped = self.exclude_regex
+            taken.extend(
+                (add, span.batch) for add in files if skipped is None or re.search(skipped, add["path"]) is None
+            )
+        return taken
 
     @property
     def _place(self) -> DeltaPlace:

@@ -68,7 +68,8 @@ class FilesOptions:
             yield _wrong(fault, "choose on_bad_row: fail, or csv or json files")
         yield from _limits(self)
         yield from _cleaning(self)
-        yield from unknown_options(self.format, [name for name in self.options if name.lower() not in _OURS])
+        given = {name: value for name, value in self.options.items() if name.lower() not in _OURS}
+        yield from unknown_options(self.format, given)
         for option in self.options:
             if option.lower() in _OURS:
                 fix = "use the source's own field: on_bad_row, max_files_per_trigger, clean_source, ..."

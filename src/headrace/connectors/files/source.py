@@ -281,6 +281,8 @@ class Files(FilesOptions, contract.Source):
 
         if schema is not None and (self.reads_texts or (as_written and self.format == "json")):
             return texts.read(self, reader, schema, load, besides)
+        if schema is not None and as_written and self.format == "csv":
+            return texts.read_csv(self, reader, schema, load, self._reader_options())
         shape = None if schema is None else Exact(self.rules, "").as_text(schema)
         frame = load(reader.format(self.format) if shape is None else reader.format(self.format).schema(shape))
         declared = self._select_declared(frame, schema, besides)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from headrace.connectors.files.options import FilesOptions
 from headrace.connectors.values import json_rows
 from headrace.connectors.values.exact import Exact
-from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE
+from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
-_TEXT = "_headrace_text"
+_TEXT, _MORE = "_headrace_text", "_headrace_more"
 
 
 def add_place(frame: DataFrame) -> DataFrame:
@@ -65,6 +65,53 @@ def read(
     rows: DataFrame = json_rows.read_json(split, text, body, source.rules, keep=kept, strict=source.reads_texts)
     shown: list[str] = [column.name for column in declared]
     return rows.select(*[f"`{name}`" for name in (*shown, *(name for name in rows.columns if name not in shown))])
+
+
+def read_csv(
+    source: FilesOptions,
+    reader: Reader,
+    schema: StructType,
+    load: Callable[[Reader], DataFrame],
+    options: Mapping[str, str],
+) -> DataFrame:
+    """The columns of csv files that `load` gives, and the text of each row as RECORD.
+
+    Spark's reader gives the text of a row only where the row has another number of fields than the schema. So the files
+    are read twice, with one column and with two columns more than they have, and the texts are parsed here.
+
+    Args:
+        options: Those of Spark's reader.
+    """
+    shape: StructType = Exact(source.rules, "").as_text(StructType([f for f in schema if f.name != CORRUPT_RECORD]))
+    parts = [_read_longer(reader, shape, load, options, more) for more in (1, 2)]
+    rows = parts[0].unionByName(parts[1])
+    return restore_bytes(rows, [*schema.names, RECORD]) if source.reads_bytes else rows
+
+
+def _read_longer(
+    reader: Reader, shape: StructType, load: Callable[[Reader], DataFrame], options: Mapping[str, str], more: int
+) -> DataFrame:
+    """The rows with one field more than `shape` has (more: 2), or all others (more: 1)."""
+    corrupt = StructField(CORRUPT_RECORD, StringType())
+    added: list[StructField] = [StructField(f"{_MORE}{number}", StringType()) for number in range(more)]
+    # The stream's reader has compared the header.
+    longer = reader.format("csv").option("enforceSchema", "true").schema(StructType([*shape, *added, corrupt]))
+    frame = load(longer)
+    # Behind these come the columns of key=value directories.
+    body: list[StructField] = frame.schema.fields[: frame.columns.index(added[0].name)]
+    texts: list[StructField] = [StructField(f"_{number}", StringType()) for number in range(len(body) + 1)]
+    # Spark refuses a query that reads of a file the text alone.
+    text = F.coalesce(CORRUPT_RECORD, added[0].name)
+    has_one_more = _parse_csv(text, StructType([*texts, corrupt]), options).getField(CORRUPT_RECORD).isNull()
+    rows = frame.where(F.col(CORRUPT_RECORD).isNotNull() & (has_one_more if more == 2 else ~has_one_more))
+    names = [name for name in frame.columns[len(body) :] if name != CORRUPT_RECORD and not name.startswith(_MORE)]
+    others = [f"`{name}`" for name in names]
+    parsed = _parse_csv(text, StructType([*body, corrupt]), options).alias(_TEXT)
+    return rows.select(parsed, *others, text.alias(RECORD)).select(f"{_TEXT}.*", *others, RECORD)
+
+
+def _parse_csv(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    return F.from_csv(text, schema.toDDL(), dict(options))
 
 
 def _line_options(source: FilesOptions) -> dict[str, str]:

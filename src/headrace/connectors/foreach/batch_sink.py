@@ -12,7 +12,8 @@ from headrace.checkpoint import Checkpoint
 from headrace.connectors.foreach.sink import name_of, not_found, takes, waits
 from headrace.contract import OUTPUT_MODES, OptionError, OutputMode, ProjectObject, Sink, SinkContext, SinkFacts
 from headrace.errors import NOWHERE, Finding, HeadraceError, SinkError, Where, first_line
-from headrace.spark.messages.refusals import is_from_spark
+from headrace.spark.jvm.gateway import working_directory
+from headrace.spark.messages.refusals import condition_of, is_from_spark, with_directories
 from headrace.spark.stream.foreach_batch import ForEachBatch, compute_all
 from headrace.user_code import innermost, is_installed, serving
 
@@ -107,7 +108,7 @@ class _Caller:
             self.context.on_error(error)
             raise
         except (Exception, SystemExit) as error:
-            if is_from_spark(error):
+            if is_from_spark(error) and condition_of(error) != "PATH_NOT_FOUND":
                 raise  # What Spark says is read where the query's end is reported.
             reason = first_line(error)
             finding = Finding(
@@ -117,6 +118,8 @@ class _Caller:
                 fix="correct it at that line and start again: the batch, which was not committed, is given to it again",
                 where=_line(error),
             )
+            for root in self.context.roots[:1]:
+                finding = with_directories(finding, error, root, working_directory(frame.sparkSession))
             self.context.on_error(SinkError(finding))
             raise SinkError(finding) from None
 

@@ -14,16 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import (
-    Admission,
-    BatchStore,
-    Conflict,
-    KeptLine,
-    Standing,
-    TextLedger,
-    plans,
-    require_own_generation,
-)
+from headrace.connectors import exactly_once
+from headrace.connectors.exactly_once import Conflict, KeptLine, Standing, TextLedger
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
 from headrace.connectors.iceberg.table import TableRef, find_refused_values, parts_of
 from headrace.connectors.spark_files.formats import refuse_values
@@ -126,7 +118,7 @@ class IcebergLedger(SinkLedger):
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         own = self._own(context)
-        return {} if own is None else plans(context, own.lines, first)
+        return {} if own is None else exactly_once.plans(context, own.lines, first)
 
     def _own(self, context: SinkContext) -> TableLedger | None:
         with suppress(SinkError), self.place.translate_errors():
@@ -193,7 +185,7 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
         fault = f"{name} belongs to query '{ledger.query}' of another project ('{ledger.project}')"
     else:
         if ledger.batch >= 0 or ledger.generation > context.generation:
-            require_own_generation(name, context, ledger.generation)
+            exactly_once.require_own_generation(name, context, ledger.generation)
         return
     raise SinkError(code="HR407", what=fault, fix="write to another table, or drop this one")
 
@@ -263,7 +255,7 @@ class Written:
 
 
 @dataclass(kw_only=True)
-class IcebergStore(BatchStore[Written]):
+class IcebergStore(exactly_once.BatchStore[Written]):
     """An Iceberg table as one start of a query writes it; each batch is one commit."""
 
     place: TableRef
@@ -299,7 +291,7 @@ class IcebergStore(BatchStore[Written]):
             made = frame.mapInArrow(writing, "file BINARY").collect()
         return Written(tuple(pickle.loads(row[0]) for row in made), _form(table))
 
-    def commit(self, rows: Written, batch: int, admit: Admission) -> None:
+    def commit(self, rows: Written, batch: int, admit: exactly_once.Admission) -> None:
         table, ledger = self._known_table, self._ledger
         if _form(table) != rows.form:
             fault = f"the columns or partitions of {self.place} were changed while batch {batch} was written"

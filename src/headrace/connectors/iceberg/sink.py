@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
-from headrace.connectors.iceberg import generations
+from headrace.connectors.iceberg import batches, generations
 from headrace.connectors.iceberg import table as iceberg_columns
-from headrace.connectors.iceberg.batches import (
-    IcebergLedger,
-    IcebergStore,
-    TableLedger,
-    Written,
-    enter,
-    own_table,
-    require_ours,
-)
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
@@ -70,7 +61,7 @@ class IcebergSink(Sink):
                 yield OptionError(what=fault, fix=fix)
         yield from super().problems(mode)
 
-    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[Written]:
+    def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[batches.Written]:
         """Make or compare the table, and draw the next epoch; nothing is changed if anything does not fit."""
         self._require_result(frame, context)
         with self._place.translate_errors():
@@ -79,7 +70,7 @@ class IcebergSink(Sink):
                 require_lines_fit(context, self.table, ())
                 table = self._create(frame.schema)
             epoch = self._enter(table, frame.schema, context)
-        return BatchWriter(store=IcebergStore(place=self._place, context=context, epoch=epoch))
+        return BatchWriter(store=batches.IcebergStore(place=self._place, context=context, epoch=epoch))
 
     @property
     def location(self) -> SinkLocation:
@@ -111,7 +102,7 @@ class IcebergSink(Sink):
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
         with self._place.translate_errors():
-            own = own_table(self._place, context)
+            own = batches.own_table(self._place, context)
             if own is None:
                 raise no_result(str(self._place), context)
             table, ledger = own
@@ -120,8 +111,8 @@ class IcebergSink(Sink):
             return Snapshot(rows=frame_of(spark, table, ledger.schema, tasks, None), batch=ledger.last)
 
     @property
-    def ledger(self) -> IcebergLedger:
-        return IcebergLedger(place=self._place)
+    def ledger(self) -> batches.IcebergLedger:
+        return batches.IcebergLedger(place=self._place)
 
     @property
     def rename(self) -> generations.IcebergRename:
@@ -163,7 +154,7 @@ class IcebergSink(Sink):
             raise SinkError(faults)
 
     def _require_fit(self, table: Table, schema: StructType, context: SinkContext) -> None:
-        require_ours(table, str(self._place), context)
+        batches.require_ours(table, str(self._place), context)
         self._require_columns(table, schema, context)
 
     def _require_columns(self, table: Table, schema: StructType, context: SinkContext) -> None:
@@ -182,7 +173,7 @@ class IcebergSink(Sink):
 
     @staticmethod
     def _lines(table: Table, context: SinkContext) -> tuple[KeptLine, ...]:
-        ledger = TableLedger.of_table(table, context)
+        ledger = batches.TableLedger.of_table(table, context)
         return () if ledger is None else ledger.lines
 
     def _create(self, schema: StructType) -> Table:
@@ -202,8 +193,8 @@ class IcebergSink(Sink):
             self._require_fit(table, schema, context)
             lines = self._lines(table, context)
             require_lines_fit(context, self.table, lines)
-            entered = TableLedger.begin(context, schema.json(), lines)
-            enter(table, entered)
+            entered = batches.TableLedger.begin(context, schema.json(), lines)
+            batches.enter(table, entered)
             return entered.epoch
 
         return among_writers(str(self._place), change, then="start again")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.contract import Failure
+from headrace.contract import Failure, OptionError
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.spark.jvm.gateway import jvm_of
 
@@ -32,6 +32,7 @@ SHORT_FIX = (
     "look with headrace status for an open transaction and start again once it has ended; else put the messages back, "
     "or reset the query (headrace reset QUERY)"
 )
+ADDRESS_FIX = "create the topic, or correct the topic and the partition in the query's last select"
 FAILURES = (
     Failure(
         code="HR343",
@@ -59,6 +60,18 @@ FAILURES = (
         fix="raise max.message.bytes of the topic and kafka.max.request.size in the options, or make the rows smaller",
     ),
     Failure(
+        code="HR408",
+        pattern=r"Partition (?P<partition>-?\d+) of topic (?P<topic>\S+) with partition count (?P<count>\d+)",
+        what="a row of the result names partition {partition} of topic '{topic}', which has {count}",
+        fix=ADDRESS_FIX,
+    ),
+    Failure(
+        code="HR408",
+        pattern=r"(?P<words>contains a null topic|Invalid partition: \S+|InvalidTopicException: [^\n]*)",
+        what="a row of the result names no topic, or no place that Kafka could have: {words}",
+        fix=ADDRESS_FIX,
+    ),
+    Failure(
         code="HR113",
         pattern=r"kafka\.common\.config\.ConfigException: (?!No resolvable)(?P<words>[^\n]*)",
         what="Kafka's client refuses an option: {words}",
@@ -74,36 +87,37 @@ FAILURES = (
 )
 
 
-def servers_fault(servers: str) -> str | None:
-    """What is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
+def server_faults(servers: str) -> Iterator[OptionError]:
+    """Find what is wrong with the text of a list of brokers; Kafka's client would say it only at the start."""
+    fix = "write host:9092, or host1:9092,host2:9092"
     if not servers.strip():
-        return "bootstrap_servers is empty"
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
+        yield OptionError(what="bootstrap_servers is empty", fix=fix)
+        return
+    for server in map(str.strip, servers.split(",")):
+        host, _, port = server.rpartition(":")
+        fault = ""
         if "//" in server:
-            return f"'{server.strip()}' in bootstrap_servers is a URL"
-        if not host:
-            return f"'{server.strip()}' in bootstrap_servers names no port"
-        if not port.isdigit() or not 0 < int(port) < 65_536:
-            return f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
-    return None
+            fault = f"'{server}' in bootstrap_servers is a URL"
+        elif not host:
+            fault = f"'{server}' in bootstrap_servers names no port"
+        elif not port.isdigit() or not 0 < int(port) < 65_536:
+            fault = f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
+        if fault:
+            yield OptionError(what=fault, fix=fix)
 
 
-def topic_fault(name: str) -> str | None:
-    """Why Kafka would not take a topic of that name."""
+def topic_faults(name: str, fix: str) -> Iterator[OptionError]:
+    """Find why Kafka would not take a topic of that name."""
     if not name:
-        return "the name of a topic is empty"
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        return f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
-    return None
+        yield OptionError(what="the name of a topic is empty", fix=fix)
+    elif not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+        fault = f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
+        yield OptionError(what=fault, fix=fix)
 
 
 def isolation_level(options: Mapping[str, str]) -> str:
     """Which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
     return {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
-
-
-SERVERS_FIX = "write host:9092, or host1:9092,host2:9092"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from headrace.connectors.kafka.client import ISOLATION, SERVERS_FIX, isolation_level, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ISOLATION, isolation_level, server_faults, topic_faults
 from headrace.connectors.options import no_length, no_pattern, not_above_zero, silent_loss, spark_options
 from headrace.contract import Failure, OptionError
 from headrace.contract.connector import InProject
@@ -105,11 +105,9 @@ class KafkaOptions:
         if len(named) != 1:
             problem = f"{' and '.join(named)} are both given" if named else "no topic is named"
             yield OptionError(what=problem, fix="give one of subscribe, subscribe_pattern and assign")
-        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield OptionError(what=wrong, fix=SERVERS_FIX)
+        yield from server_faults(self.bootstrap_servers)
         for name in self.topics():
-            if (wrong := topic_fault(name)) is not None:
-                yield OptionError(what=wrong, fix="correct the topic's name; several are a list: [a, b]")
+            yield from topic_faults(name, "correct the topic's name; several are a list: [a, b]")
         for name, numbers in (self.assign or {}).items():
             if not numbers or min(numbers) < 0:
                 wrong = f"the partition {min(numbers)}" if numbers else "no partition"

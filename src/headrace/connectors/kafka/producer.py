@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from headrace.connectors.kafka.client import ADDRESS_FIX
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
@@ -29,6 +30,7 @@ _PASSING = (
     *("CONCURRENT_TRANSACTIONS", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "LEADER_NOT_AVAILABLE"),
 )
+_NO_ADDRESS = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION")
 # For what the client would print by itself: that it is fenced off becomes a finding.
 _SILENT = logging.getLogger("headrace.kafka")
 # Spark would cut timestamps to milliseconds.
@@ -101,6 +103,16 @@ def is_transient(error: Exception) -> bool:
     return answer is not None and (answer.retriable() or answer.name() in (*_FENCED, *_PASSING))
 
 
+def with_address(error: KafkaError, topic: str, partition: int | None) -> KafkaError:
+    """The error of a message, with its address if that is what is wrong; such an error stays."""
+    from confluent_kafka import KafkaError
+
+    if error.name() not in _NO_ADDRESS:
+        return error
+    named = f"topic '{topic}'" if partition in (None, -1) else f"partition {partition} of topic '{topic}'"
+    return KafkaError(error.code(), f"a row names {named}: {error.str()}")
+
+
 def explain(error: Exception, place: str, problem: str) -> Exception:
     """An exception of Kafka's client as a SinkError: what was not done, and why; another one as it is."""
     answer = fault(error)
@@ -115,8 +127,8 @@ def explain(error: Exception, place: str, problem: str) -> Exception:
         fix = "let the user write the topic and its ledger topic, and use the transactional id 'headrace/*'"
     elif answer.name() == "MSG_SIZE_TOO_LARGE":
         fix = "raise max.message.bytes of the topic and message.max.bytes of producer, or make the rows smaller"
-    elif answer.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
-        fix = "create the topic, or correct the name and the partition that the row gives"
+    elif answer.name() in _NO_ADDRESS:
+        return SinkError(code="HR408", what=f"{problem} at {place}: {reason}", fix=ADDRESS_FIX)
     return SinkError(code="HR434", what=f"{problem} at {place}: {reason}", fix=fix)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import contract
 from headrace.connectors.exactly_once import misfits
 from headrace.connectors.kafka import topic_ledger
-from headrace.connectors.kafka.client import FAILURES, SERVERS_FIX, client, servers_fault, topic_fault
+from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, client, server_faults, topic_faults
 from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+# Of a broker that is away it has no such cause.
+_UNKNOWN_TOPIC = re.compile(r"Topic (\S+) not present in metadata .*\n.*UnknownTopicOrPartitionException")
 COLUMNS = ("key", "value", "topic", "partition", "headers")
 _OWN = ("kafka.bootstrap.servers", "topic", "includeheaders")
 _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
@@ -74,10 +77,9 @@ class KafkaSink(TopicTarget, contract.Sink):
         )
 
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
-        if (wrong := servers_fault(self.bootstrap_servers)) is not None:
-            yield contract.OptionError(what=wrong, fix=SERVERS_FIX)
-        if self.topic is not None and (wrong := topic_fault(self.topic)) is not None:
-            yield contract.OptionError(what=wrong, fix="correct the topic's name")
+        yield from server_faults(self.bootstrap_servers)
+        if self.topic is not None:
+            yield from topic_faults(self.topic, "correct the topic's name")
         if self.value == "raw" and self.key:
             yield contract.OptionError(what="key has no meaning with value raw", fix="give the result a column key")
         if self.value == "json" and self.topic is None:
@@ -106,8 +108,8 @@ class KafkaSink(TopicTarget, contract.Sink):
         if self.topic is None and self.ledger_topic is None:
             fault = "exactly-once without a topic of the sink's own needs a ledger topic"
             yield contract.OptionError(what=fault, fix="give ledger_topic")
-        elif (wrong := topic_fault(self.ledger_place)) is not None:
-            yield contract.OptionError(what=wrong, fix="correct ledger_topic")
+        else:
+            yield from topic_faults(self.ledger_place, "correct ledger_topic")
         if mode == "update" and self.value == "json" and not self.key:
             fault = "update mode with delivery_guarantee exactly-once needs a key"
             yield contract.OptionError(code="HR403", what=fault, fix="name in key the columns that identify a row")
@@ -156,6 +158,13 @@ class KafkaSink(TopicTarget, contract.Sink):
         fault = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(code="HR402", what=fault, fix=fix)
+
+    def explain_failure(self, message: str) -> contract.OptionError | None:
+        unknown = _UNKNOWN_TOPIC.search(message) if self.topic is None else None
+        if unknown is None:
+            return super().explain_failure(message)
+        what = f"a row of the result names topic '{unknown[1]}', which is not there"
+        return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
 
     @property
     def ledger(self) -> KafkaLedger | None:

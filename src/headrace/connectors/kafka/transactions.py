@@ -13,11 +13,12 @@ from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
+from headrace.connectors.kafka.client import ADDRESS_FIX
 from headrace.connectors.kafka.prefix import ends
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
 from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged
+from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +39,7 @@ class _Delivery:
 
     def __call__(self, error: Any, message: Any) -> None:
         if error is not None:
-            self.error = self.error or error
+            self.error = self.error or kafka.with_address(error, message.topic(), message.partition())
             return
         place = (message.topic(), message.partition())
         self.ends[place] = max(self.ends.get(place, 0), message.offset() + 1)
@@ -176,7 +177,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         delivery, producer = _Delivery(), self._connect()
         producer.begin_transaction()
         try:
-            self._produce(producer, rows, header(own.life, batch), delivery)
+            self._produce(producer, rows, batch, header(own.life, batch), delivery)
             if left := producer.flush(COMMIT_SECONDS):
                 raise _timeout(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
             if delivery.error is not None:
@@ -191,18 +192,21 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         producer.commit_transaction(COMMIT_SECONDS)
         self._is_in_doubt, self.known = False, own
 
-    def _produce(self, producer: Producer, rows: pa.Table, mark: bytes, delivery: _Delivery) -> None:
+    def _produce(self, producer: Producer, rows: pa.Table, batch: int, mark: bytes, delivery: _Delivery) -> None:
         """Hand the rows to the client, which sends them at the side."""
         topic, sent = self.target.topic, 0
         for part in rows.to_batches(max_chunksize=10_000):
             for row in part.to_pylist():
                 given = {name.lower(): value for name, value in row.items()}
-                partition = given.get("partition")
+                to, partition = topic or given["topic"], given.get("partition")
+                if to is None:
+                    what = f"a row of batch {batch} of query '{self.context.query}' names no topic"
+                    raise SinkError(code="HR408", what=what, fix=ADDRESS_FIX)
                 more = {} if partition is None else {"partition": partition}
                 headers = [(header["key"], header["value"]) for header in given.get("headers") or ()]
                 self._give(
                     producer,
-                    topic or given["topic"],
+                    to,
                     given.get("value"),
                     given.get("key"),
                     headers=[*headers, (HEADER, mark)],
@@ -217,10 +221,14 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def _give(self, producer: Producer, *message: Any, **more: Any) -> None:
         """Hand over one message; where the client's queue is full, wait until there is room again."""
+        from confluent_kafka import KafkaException
+
         limit = time.monotonic() + COMMIT_SECONDS
         while True:
             try:
                 return producer.produce(*message, **more)
+            except KafkaException as error:
+                raise _exception(kafka.with_address(error.args[0], message[0], more.get("partition"))) from error
             except BufferError:
                 if time.monotonic() > limit:
                     raise _timeout("the broker takes no messages") from None

@@ -16,19 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headrace.connectors.values.rows import (
-    INEXACT,
-    MALFORMED,
-    MISFIT,
-    Fault,
-    compose_message,
-    excerpt,
-    find_changed,
-    find_missing,
-    find_undecoded,
-    is_anywhere,
-    refuse,
-)
+from headrace.connectors.values import rows as row_faults
+from headrace.connectors.values.rows import INEXACT, MALFORMED, MISFIT
 from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
 from headrace.spark.ddl import type_name
 
@@ -116,7 +105,7 @@ class Exact:
 
     def is_bad(self, text: Column, kind: T.DataType) -> Column:
         """Whether a text of a type that is judged does not convert, or not exactly; NULL is never bad."""
-        return is_anywhere(text, kind, self.judges, self._is_bad_text)
+        return row_faults.is_anywhere(text, kind, self.judges, self._is_bad_text)
 
     def _is_bad_text(self, text: Column, kind: T.DataType) -> Column:
         bad = self.value(text, kind).isNull() | ~self._is_exact(text, kind)
@@ -139,7 +128,7 @@ class Exact:
         shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
         column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
-        return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), excerpt(shown), F.lit("`"))
+        return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), row_faults.excerpt(shown), F.lit("`"))
 
     def _is_exact(self, text: Column, kind: T.DataType) -> Column:
         if isinstance(kind, T.ByteType):
@@ -196,13 +185,13 @@ class Judged:
             if column is not None:
                 refused[field.name] = column
         faults = self._faults(besides=refused)
-        return refuse({**self._values(), **refused}, faults)
+        return row_faults.refuse({**self._values(), **refused}, faults)
 
     def require_readable(self) -> DataFrame:
         """The rows; the first one of which no column could be read fails."""
         if CORRUPT_RECORD not in self.frame.columns:
             return self.frame
-        shown = compose_message(MALFORMED, "", F.col(PLACE), F.col(CORRUPT_RECORD))
+        shown = row_faults.compose_message(MALFORMED, "", F.col(PLACE), F.col(CORRUPT_RECORD))
         fails = F.raise_error(shown).cast("boolean")
         return self.frame.where(F.when(F.col(CORRUPT_RECORD).isNotNull(), fails).otherwise(F.lit(True)))
 
@@ -227,10 +216,10 @@ class Judged:
             values[field.name] = self.exact.value(values[field.name], field.dataType)
         return values
 
-    def _faults(self, besides: Container[str] = ()) -> list[tuple[str, Fault]]:
+    def _faults(self, besides: Container[str] = ()) -> list[tuple[str, row_faults.Fault]]:
         """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
         read = self.fields or [field for field in self.frame.schema if field.name in self.columns]
-        faults = [*find_missing(self.fields), *find_undecoded(read, self.rules)]
+        faults = [*row_faults.find_missing(self.fields), *row_faults.find_undecoded(read, self.rules)]
         if not self.exact.is_asked:
             return faults
         for field in self.fields:
@@ -238,7 +227,7 @@ class Judged:
                 text = F.col(f"`{field.name}`")
                 message = self.exact.describe_refusal(field.name, text, field.dataType)
                 faults.append((field.name, (message, self.exact.is_bad(text, field.dataType))))
-        return [*faults, *find_changed(T.StructType(self.fields), self.rules)]
+        return [*faults, *row_faults.find_changed(T.StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
         # A question that NULL does not answer is no fault, and the row stays.

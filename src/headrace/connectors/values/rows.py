@@ -83,27 +83,16 @@ def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterato
 
     A source that names an encoding is not checked.
     """
-    if rules.format not in ("csv", "text", "avro") or rules.is_named("encoding", "charset"):
+    if rules.format not in ("csv", "text", "avro") or (rules.format == "csv" and rules.is_named("encoding", "charset")):
         return
     for field in fields:
         if _holds_text(field.dataType):
-            column = F.col(f"`{field.name}`")
-            test = _is_no_utf8 if rules.has_bytes else _has_replacement
-            yield (
-                field.name,
-                (
-                    compose_message(ENCODING, field.name, F.col(PLACE)),
-                    is_anywhere(column, field.dataType, _holds_text, test),
-                ),
-            )
-
-
-def _is_no_utf8(text: Column, kind: T.DataType) -> Column:
-    return ~F.is_valid_utf8(text)
-
-
-def _has_replacement(text: Column, kind: T.DataType) -> Column:
-    return text.contains(_REPLACEMENT)
+            text = F.col(f"`{field.name}`")
+            if rules.has_bytes:
+                fault = is_anywhere(text, field.dataType, _holds_text, lambda part, _: ~F.is_valid_utf8(part))
+            else:
+                fault = is_anywhere(text, field.dataType, _holds_text, lambda part, _: part.contains(_REPLACEMENT))
+            yield field.name, (compose_message(ENCODING, field.name, F.col(PLACE)), fault)
 
 
 def compose_message(mark: str, name: str, place: Column, shown: Column | None = None) -> Column:
@@ -124,6 +113,7 @@ def refuse(columns: Mapping[str, Column], faults: Sequence[tuple[str, Fault]]) -
 
 def find_changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, Fault]]:
     """The fault of each column that Spark's reader may have changed, with the column's name."""
+    infinity = F.lit(float("inf"))
     for field in schema:
         column = F.col(f"`{field.name}`")
         if rules.format == "csv" and isinstance(field.dataType, T.StringType) and not rules.is_named(*_QUOTES_MEANT):
@@ -132,7 +122,7 @@ def find_changed(schema: T.StructType, rules: TextRules) -> Iterator[tuple[str, 
             yield field.name, (compose_message(QUOTES, field.name, F.col(PLACE), column), doubled)
         if not rules.is_named(*_INFINITY_MEANT[rules.format]) and _holds_numbers(field.dataType):
             shown = F.lit(field.dataType.simpleString())
-            infinite = is_anywhere(column, field.dataType, _holds_numbers, _is_infinite)
+            infinite = is_anywhere(column, field.dataType, _holds_numbers, lambda part, _: F.abs(part) == infinity)
             yield field.name, (compose_message(INFINITE, field.name, F.col(PLACE), shown), infinite)
 
 
@@ -151,10 +141,6 @@ def _holds(kind: T.DataType, *kinds: type[T.DataType]) -> bool:
     if isinstance(kind, T.ArrayType):
         return _holds(kind.elementType, *kinds)
     return _holds(kind.valueType, *kinds) if isinstance(kind, T.MapType) else isinstance(kind, kinds)
-
-
-def _is_infinite(number: Column, kind: T.DataType) -> Column:
-    return F.abs(number) == F.lit(float("inf"))
 
 
 def is_anywhere(

@@ -9,7 +9,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where, first_line
@@ -265,6 +265,21 @@ def parameters_of(error: BaseException) -> dict[str, str]:
     """The parameters of Spark's error condition."""
     given = _asked(error, "getMessageParameters")
     return {str(key): str(value) for key, value in dict(given or {}).items()}
+
+
+def with_directories(finding: Finding, error: BaseException, root: Path, of_spark: Path) -> Finding:
+    """The finding of a function's `error`; of a path that is not there, with where relative paths start from.
+
+    of_spark: the directory that Spark was started in.
+    """
+    if isinstance(error, FileNotFoundError):
+        here = Path.cwd()
+    elif condition_of(error) == "PATH_NOT_FOUND":
+        here = of_spark
+    else:
+        return finding
+    starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
+    return finding if here == root else finding.but(fix=f"{finding.fix}; {starts}")
 
 
 def condition_of(error: BaseException) -> str | None:

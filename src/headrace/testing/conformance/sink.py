@@ -123,12 +123,12 @@ class SinkConformance(SinkTriggers):
         self.start(spark, sink, tmp_path, context, ends=True)
         if sink.facts.adds_files and sink.project_path:
             assert len(list(Path(sink.project_path).rglob("*part-*"))) >= STEPS
+        self.assert_client_reads_input(home, tmp_path, mode)
         if not readable_back(sink):
             with pytest.raises(SinkError):
                 sink.read_back(spark, context)
             return
         assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
-        self.assert_client_reads_input(home, tmp_path, mode)
         assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
         if sink.ledger is not None:
             assert sink.ledger.checkpoint_id(context) in (None, Checkpoint(context.checkpoint).id)
